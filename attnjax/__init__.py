@@ -1,0 +1,27 @@
+"""attnjax: attention for JAX in which a pattern is a value and cost follows the scores that it needs."""
+
+from attnjax.attend import attend as attend
+from attnjax.attend import explain as explain
+from attnjax.blend import blend as blend
+from attnjax.blend import weights as weights
+from attnjax.cost import cost as cost
+from attnjax.patterns import Band as Band
+from attnjax.patterns import Causal as Causal
+from attnjax.patterns import Chunked as Chunked
+from attnjax.patterns import Full as Full
+from attnjax.patterns import Pattern as Pattern
+from attnjax.patterns import PerHead as PerHead
+from attnjax.patterns import Prefix as Prefix
+from attnjax.patterns import Sink as Sink
+from attnjax.patterns import Strided as Strided
+from attnjax.patterns import Tile as Tile
+from attnjax.patterns import Where as Where
+from attnjax.patterns import Window as Window
+from attnjax.patterns import parse as parse
+from attnjax.reference import trace as trace
+from attnjax.rope import rope as rope
+from attnjax.scores import scores as scores
+from attnjax.visible import additive_mask as additive_mask
+from attnjax.visible import visible as visible
+
+__version__ = "0.1.0"

@@ -1,0 +1,35 @@
+"""The reference through XLA: runs anywhere, every option, every derivative; holds all T x S scores."""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from attnjax import reference
+from attnjax.call import Call
+from attnjax.shapes import compute_dtype
+from attnjax.visible import visible_at
+
+HAS_BACKWARD = False  # plain JAX: differentiated by JAX itself
+
+
+def why_not(call: Call) -> str | None:
+    """Never: this is the one backend that supports everything."""
+    return None
+
+
+def work(call: Call) -> dict[str, Any]:
+    """What running the call costs: tiles by state, scores computed, bytes of temporaries."""
+    d = call.dims
+    scores = d.B * d.N * d.T * d.S
+    width = jnp.dtype(compute_dtype(call.q, call.k, call.v)).itemsize
+    return {"tiles": None, "tile_size": None, "scores": scores, "bytes": 2 * scores * width}
+
+
+def forward(call: Call) -> tuple[Any, Any]:
+    """(output [B, T, N, h], log-sum-exp [B, T, N])."""
+    o, d = call.options, call.dims
+    seen = visible_at(o.pattern, o.q_offset + jnp.arange(d.T), jnp.arange(d.S))
+    seen = seen if call.mask is None else seen & call.mask
+    return reference.attention(
+        call.q, call.k, call.v, seen, scale=o.scale, soft_cap=o.soft_cap, bias=call.bias, precision=o.precision
+    )

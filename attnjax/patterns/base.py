@@ -1,0 +1,225 @@
+"""Pattern: which keys a query may look at, as a value."""
+
+import typing
+from typing import Any
+
+import numpy as np
+
+from attnjax.patterns import algebra
+from attnjax.patterns.algebra import FULL, NOTHING, Expr
+from attnjax.patterns.checks import integer, lengths
+from attnjax.patterns.count import BLOCK, count_pairs
+from attnjax.patterns.leaves import Prefix
+from attnjax.patterns.regions import FAR, regions
+from attnjax.patterns.tile import Tile
+from attnjax.patterns.tiles import Rects, classify, may_hold
+
+
+class Pattern:
+    """Which key positions a query position may look at.
+
+    Frozen, hashable, without arrays, lengths or tile sizes. Patterns are sets of pairs (query, key) and
+    compose as sets: `a & b` (both allow), `a | b` (either allows), `~a` (what a hides, the future too). Two
+    patterns are equal when their normal forms are; `str` prints that form and `parse` reads it back.
+
+    Example:
+        >>> import attnjax as aj
+        >>> p = aj.Window(4) | aj.Sink(1)
+        >>> p.count(16), str(p), aj.parse("window(4) | sink(1)") == p
+        (70, 'window(4) | sink(1)', True)
+    """
+
+    __slots__ = ("_expr", "_hash")
+    _expr: Expr
+    _hash: int
+
+    def __init__(self) -> None:
+        raise TypeError("Pattern is a base; write Window(4), Causal() | ..., or parse('window(4)')")
+
+    def _set(self, expr: Expr) -> None:
+        object.__setattr__(self, "_expr", expr)
+        object.__setattr__(self, "_hash", hash(expr))
+
+    @classmethod
+    def _of(cls, expr: Expr) -> "Pattern":
+        pattern = object.__new__(Pattern)
+        pattern._set(expr)
+        return pattern
+
+    # -- a value ------------------------------------------------------------------------------------------
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"patterns are frozen: cannot set {name!r}; build a new pattern instead")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"patterns are frozen: cannot delete {name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pattern._of, (self._expr,)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pattern) and self._expr == other._expr
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        return algebra.text(self._expr)
+
+    def __repr__(self) -> str:
+        return f"<pattern {self}>"
+
+    # -- set algebra --------------------------------------------------------------------------------------
+
+    def __and__(self, other: object) -> "Pattern":
+        if not isinstance(other, Pattern):
+            return NotImplemented
+        return Pattern._of(algebra.combine("&", (self._expr, other._expr)))
+
+    def __or__(self, other: object) -> "Pattern":
+        if not isinstance(other, Pattern):
+            return NotImplemented
+        return Pattern._of(algebra.combine("|", (self._expr, other._expr)))
+
+    def __invert__(self) -> "Pattern":
+        return Pattern._of(algebra.negate(self._expr))
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"a pattern has no truth value: write `&`, `|`, `~` (not `and`, `or`, `not`) with {self}")
+
+    # -- questions ----------------------------------------------------------------------------------------
+
+    @property
+    def sees_future(self) -> bool:
+        """Whether some query position >= 0 may look at a later key. Exact, but for `Where`: as declared."""
+        if self._expr == NOTHING:
+            return False
+        atoms, cells = regions(self._expr)
+        everywhere = Rects(*(np.array([v], np.int64) for v in (0, FAR, 0, FAR)))
+        return any(
+            bool(may_hold(cell._replace(d1=min(cell.d1, 0)), cell.table, atoms, everywhere)[0])
+            for cell in cells
+            if cell.d0 < 0
+        )
+
+    @property
+    def depends_on_positions(self) -> bool:
+        """Whether moving the queries (`q_offset`) can change what they see."""
+        return self._expr not in (FULL, NOTHING)
+
+    @property
+    def is_prefix(self) -> bool:
+        """Whether this is exactly `Prefix(n)`: the one pattern that sees ahead and can still be decoded."""
+        return isinstance(self._expr, Prefix)
+
+    @property
+    def has_rule(self) -> bool:
+        """Whether a `Where` takes part: its tiles are PARTIAL and its counts are evaluated pair by pair."""
+        return any(atom.kind == "rule" for atom in regions(self._expr).atoms)
+
+    @typing.no_type_check
+    def allows(self, q: Any, k: Any) -> Any:
+        """Whether query position q may look at key position k, elementwise.
+
+        Args:
+            q: query positions, an int or an integer array (NumPy or JAX).
+            k: key positions, broadcastable with q.
+
+        Returns:
+            A bool array of the broadcast shape (NumPy for ints and NumPy arrays, JAX for JAX arrays).
+
+        Example:
+            >>> import attnjax as aj
+            >>> aj.Window(2).allows(5, [3, 4, 5, 6]).tolist()
+            [False, True, True, False]
+        """
+        q, k = (x if hasattr(x, "dtype") else np.asarray(x) for x in (q, k))
+        return algebra.allows(self._expr, q, k)
+
+    @typing.no_type_check
+    def mask(self, T: int, S: int | None = None, q_offset: int | None = None) -> np.ndarray:
+        """The pattern as a NumPy bool array [T, S]: rows are queries, True means may look.
+
+        Args:
+            T: number of queries.
+            S: number of keys; T when None.
+            q_offset: position of query row 0. None means 0 when T == S; with T != S it must be given for
+                a pattern that depends on positions.
+
+        Raises:
+            ValueError: if T != S and `q_offset` is needed but None.
+
+        Example:
+            >>> import attnjax as aj
+            >>> aj.Window(2).mask(3).astype(int).tolist()
+            [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
+        """
+        T, S, q_offset = lengths(T, S, q_offset, self.depends_on_positions)
+        mask = np.empty((T, S), bool)
+        k = np.arange(S)[None, :]
+        rows = max(1, BLOCK // max(S, 1))
+        for start in range(0, T, rows):
+            stop = min(T, start + rows)
+            mask[start:stop] = self.allows(np.arange(start + q_offset, stop + q_offset)[:, None], k)
+        return mask
+
+    @typing.no_type_check
+    def count(self, T: int, S: int | None = None, q_offset: int | None = None) -> int:
+        """Exact number of visible pairs: the scores that attention needs. Arguments as in `mask`.
+
+        Closed form for every composition of the shipped patterns; a `Where` is evaluated where it decides,
+        in blocks of rows, never as a T x S array.
+
+        Example:
+            >>> import attnjax as aj
+            >>> (aj.Window(4096) | aj.Sink(1)).count(131072), aj.Causal().count(131072)
+            (528611328, 8590000128)
+        """
+        T, S, q_offset = lengths(T, S, q_offset, self.depends_on_positions)
+        return int(count_pairs(self._expr, q_offset, q_offset + T, 0, S))
+
+    @typing.no_type_check
+    def tile(self, q0: Any, q1: Any, k0: Any, k1: Any) -> Any:
+        """State of the rectangle of query positions [q0, q1) and key positions [k0, k1).
+
+        Positions are absolute; a tile knows no lengths, so clip to them first. EMPTY and FULL are promises,
+        PARTIAL is always safe.
+
+        Args:
+            q0, q1, k0, k1: ints, or integer arrays that broadcast.
+
+        Returns:
+            A `Tile` for ints; an int8 array of its codes for arrays.
+
+        Raises:
+            ValueError: if a rectangle holds no pair.
+
+        Example:
+            >>> import attnjax as aj
+            >>> aj.Causal().tile(0, 4, 0, 4), aj.Causal().tile(4, 8, 0, 4), aj.Causal().tile(0, 4, 4, 8)
+            (<Tile.PARTIAL: 1>, <Tile.FULL: 2>, <Tile.EMPTY: 0>)
+        """
+        return tile_states(lambda *rects: classify(self._expr, *rects), q0, q1, k0, k1)
+
+
+def tile_states(classify_arrays: Any, q0: Any, q1: Any, k0: Any, k1: Any) -> Any:
+    """Checks the bounds, asks in arrays, and answers with a Tile for ints or int8 codes for arrays."""
+    bounds = {"q0": q0, "q1": q1, "k0": k0, "k1": k1}
+    arrays = {n: v for n, v in bounds.items() if isinstance(v, (np.ndarray, list, tuple))}
+    for name, value in bounds.items():
+        if name in arrays:
+            arrays[name] = np.asarray(value)
+            if not np.issubdtype(arrays[name].dtype, np.integer):
+                raise TypeError(f"{name} is an array of {arrays[name].dtype}; positions are integers")
+        else:
+            bounds[name] = integer(name, value)
+    bounds.update(arrays)
+    rects = np.broadcast_arrays(*(np.atleast_1d(np.asarray(v, np.int64)) for v in bounds.values()))
+    bad = (rects[0] >= rects[1]) | (rects[2] >= rects[3])
+    if bad.any():
+        a, b, c, d = (int(r[bad][0]) for r in rects)
+        raise ValueError(f"tile [{a}, {b}) x [{c}, {d}) holds no pair: q0 < q1 and k0 < k1 are needed")
+    codes = classify_arrays(*rects)
+    if not arrays:
+        return Tile(int(codes[0]))
+    return codes.reshape(np.broadcast_shapes(*(np.shape(v) for v in bounds.values())))

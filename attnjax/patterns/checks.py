@@ -1,0 +1,38 @@
+"""Checks of the integers that patterns and their questions take."""
+
+import operator
+
+
+def integer(name: str, value: object, low: int | None = None, rule: str = "") -> int:
+    """`value` as an int, or an error that names the argument, the value and the rule."""
+    if isinstance(value, bool):
+        raise TypeError(f"{name}={value!r} is a bool; it must be an int")
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]  # anything with __index__ is an int
+    except TypeError:
+        raise TypeError(f"{name}={value!r} is a {type(value).__name__}; it must be an int") from None
+    if low is not None and number < low:
+        raise ValueError(f"{name}={number} is too small: {rule or f'it must be at least {low}'}")
+    return number
+
+
+def lengths(T: object, S: object, q_offset: object, depends_on_positions: bool) -> tuple[int, int, int]:
+    """The one rule for lengths and offset: (T, S, q_offset) as ints.
+
+    S defaults to T. `q_offset` is the position of query row 0; it may stay None when T == S (it is 0 then)
+    and when the pattern does not depend on positions.
+
+    Raises:
+        ValueError: if T != S, the pattern depends on positions and `q_offset` is None.
+    """
+    T = integer("T", T, 0)
+    S = T if S is None else integer("S", S, 0)
+    if q_offset is not None:
+        return T, S, integer("q_offset", q_offset)
+    if T != S and depends_on_positions:
+        raise ValueError(
+            f"T={T} queries and S={S} keys: this pattern depends on positions, so say where query 0 sits: "
+            f"q_offset={S - T} (S - T) aligns the ends as flash-attn does, q_offset=0 aligns the starts as "
+            "jax.nn does"
+        )
+    return T, S, 0

@@ -1,0 +1,162 @@
+"""The pattern language: `window(4096) | sink(4)`, as `str` prints it."""
+
+import difflib
+import re
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from attnjax.patterns import shipped
+from attnjax.patterns.base import Pattern
+from attnjax.patterns.heads import PerHead
+
+NAMES: dict[str, Callable[..., Pattern]] = {
+    "full": shipped.Full,
+    "causal": shipped.Causal,
+    "window": shipped.Window,
+    "band": shipped.Band,
+    "sink": shipped.Sink,
+    "strided": shipped.Strided,
+    "chunked": shipped.Chunked,
+    "prefix": shipped.Prefix,
+}
+ARGUMENTS = {"full": 0, "causal": 0, "band": 2}  # every other name takes one
+TOKEN = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)|(?P<int>[+-]?\d\w*(?:\.\w*)?)|(?P<sign>[()|&~,]))")
+
+
+@typing.no_type_check
+def parse(text: str) -> Pattern | PerHead:
+    """Reads a pattern from text: names as in Python, in any case, joined by `&`, `|`, `~` and parentheses.
+
+    `&` binds before `|`, `~` before both. `perhead(p0, p1, ...)` gives each query head its own pattern.
+
+    Args:
+        text: e.g. `"window(4096) | sink(4)"`; `none` is an unbounded side of a band.
+
+    Returns:
+        The pattern; `parse(str(p)) == p` for every pattern without a `Where`.
+
+    Raises:
+        TypeError: if `text` is not a str.
+        ValueError: if it does not parse: the message shows the place and the nearest name.
+
+    Example:
+        >>> import attnjax as aj
+        >>> aj.parse("Window(8) & ~chunked(4)") == aj.Window(8) & ~aj.Chunked(4)
+        True
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"parse takes a str such as 'window(4) | sink(1)', got {type(text).__name__} {text!r}")
+    return _Parser(text).whole()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens: list[tuple[str, str, int]] = []
+        place = 0
+        while text[place:].strip():
+            match = TOKEN.match(text, place)
+            if not match:
+                start = place + len(text[place:]) - len(text[place:].lstrip())
+                raise self.error(f"{text[start]!r} is not part of the pattern language", start)
+            kind = str(match.lastgroup)
+            self.tokens.append((kind, match[kind], match.start(kind)))
+            place = match.end()
+        self.tokens.append(("end", "", len(text)))
+        self.next = 0
+
+    def error(self, what: str, place: int) -> ValueError:
+        return ValueError(f"cannot read pattern: {what}\n  {self.text}\n  {' ' * place}^")
+
+    def take(self, *wanted: str) -> tuple[str, str, int] | None:
+        """The next token if it is one of the wanted signs or kinds."""
+        token = self.tokens[self.next]
+        if token[0] in wanted or (token[0] == "sign" and token[1] in wanted):
+            self.next += 1
+            return token
+        return None
+
+    def need(self, sign: str, after: str) -> None:
+        if not self.take(sign):
+            _, got, place = self.tokens[self.next]
+            raise self.error(f"expected {sign!r} {after}, found {repr(got) if got else 'the end'}", place)
+
+    def whole(self) -> Pattern | PerHead:
+        name, word, place = self.tokens[0]
+        result = self.heads() if name == "name" and word.lower() == "perhead" else self.union()
+        kind, got, place = self.tokens[self.next]
+        if kind != "end":
+            raise self.error(f"expected '|', '&' or the end, found {got!r}", place)
+        return result
+
+    def heads(self) -> PerHead:
+        self.next += 1
+        self.need("(", "after perhead")
+        patterns = [self.union()]
+        while self.take(","):
+            patterns.append(self.union())
+        self.need(")", "after the heads' patterns")
+        return PerHead(patterns)
+
+    def union(self) -> Pattern:
+        result = self.intersection()
+        while self.take("|"):
+            result = result | self.intersection()
+        return result
+
+    def intersection(self) -> Pattern:
+        result = self.single()
+        while self.take("&"):
+            result = result & self.single()
+        return result
+
+    def single(self) -> Pattern:
+        if self.take("~"):
+            return ~self.single()
+        if self.take("("):
+            result = self.union()
+            self.need(")", "to close the parenthesis")
+            return result
+        token = self.take("name")
+        if token is None:
+            _, got, place = self.tokens[self.next]
+            raise self.error(f"expected a pattern such as window(4), found {repr(got) if got else 'the end'}", place)
+        return self.call(token[1], token[2])
+
+    def call(self, word: str, place: int) -> Pattern:
+        name = word.lower()
+        if name == "where":
+            raise self.error("where(fn) holds a Python function, so it has no text; build it with Where(fn)", place)
+        if name == "perhead":
+            raise self.error("perhead(...) does not nest: it must be the outermost word", place)
+        if name not in NAMES:
+            near = difflib.get_close_matches(name, NAMES, 1, 0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"the names are {', '.join(NAMES)}"
+            raise self.error(f"there is no pattern {word!r}; {hint}", place)
+        self.need("(", f"after {word}")
+        values = self.arguments(name)
+        wanted = ARGUMENTS.get(name, 1)
+        if len(values) != wanted:
+            raise self.error(f"{name} takes {wanted} argument{'s' * (wanted != 1)}, got {len(values)}", place)
+        try:
+            return NAMES[name](*values)
+        except (TypeError, ValueError) as fault:
+            raise self.error(str(fault), place) from None
+
+    def arguments(self, name: str) -> list[Any]:
+        values: list[Any] = []
+        while not self.take(")"):
+            if values:
+                self.need(",", f"between the arguments of {name}")
+            token = self.take("int", "name")
+            if token is None or (token[0] == "name" and token[1].lower() != "none"):
+                _, got, place = token or self.tokens[self.next]
+                raise self.error(f"expected an int or none, found {repr(got) if got else 'the end'}", place)
+            if token[0] == "name":
+                values.append(None)
+            elif not re.fullmatch(r"[+-]?\d+", token[1]):
+                raise self.error(f"{token[1]!r} is not an int", token[2])
+            else:
+                values.append(int(token[1]))
+        return values

@@ -1,0 +1,172 @@
+"""Rotary position embedding: turns pairs of channels by an angle that grows with the position.
+
+A pure function: the frequencies are NumPy constants made inside the call, so nothing is remembered between
+calls, no table can be too short and no tracer can leak out of one.
+"""
+
+import dataclasses
+import difflib
+import math
+import operator
+import typing
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Num
+
+LAYOUTS = ("half", "interleaved")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rope:
+    """How a module rotates its queries and keys: the settings of `rope`, without arrays.
+
+    Args:
+        theta: the base of the frequencies.
+        layout: "half" or "interleaved", see `rope`.
+        rotary_dim: how many leading channels of a head turn; None means all.
+
+    Raises:
+        TypeError: if a setting has the wrong type.
+        ValueError: if a setting has the wrong value.
+
+    Example:
+        >>> Rope(theta=500000.0).layout
+        'half'
+    """
+
+    theta: float = 10000.0
+    layout: str = "half"
+    rotary_dim: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_settings(self.theta, self.layout, self.rotary_dim)
+
+    def check_head(self, head_dim: int) -> None:
+        """Raises the error that `rope` would raise for heads of this size."""
+        _rotary_dim(head_dim, self.rotary_dim)
+
+    def __call__(self, x: Any, positions: Any) -> Any:
+        """`rope(x, positions)` with these settings."""
+        return rope(x, positions, theta=self.theta, layout=self.layout, rotary_dim=self.rotary_dim)
+
+
+@typing.no_type_check
+def rope(
+    x: Float[jax.Array | np.ndarray, "... T N H"],
+    positions: Num[jax.Array | np.ndarray, "... T"],
+    *,
+    theta: float = 10000.0,
+    scaling: None = None,
+    layout: str = "half",
+    rotary_dim: int | None = None,
+    length: None = None,
+) -> Float[jax.Array | np.ndarray, "... T N H"]:
+    """Rotates x by its positions (RoFormer, Su et al. 2021), so that the dot product of a query and a key
+    depends on how far apart they are and not on where they sit.
+
+    Pair i of the first `rotary_dim` channels turns by positions * theta**(-2i / rotary_dim). Angles and the
+    rotation are float32 (float64 when x is), the output has x's dtype. NumPy arrays in give NumPy out.
+
+    Args:
+        x: queries or keys, [T, N, H] or with leading axes.
+        positions: [T], or a row per leading axis of x ([B, T]; a leading size of 1 broadcasts). Integers, or
+            float32/float64 for places between them; 16-bit floats lose whole positions beyond 256.
+        theta: the base of the frequencies; a larger one turns more slowly.
+        scaling: None; rules that stretch the frequencies are not available in this version.
+        layout: which channels form pair i. "half": i and i + rotary_dim / 2 (GPT-NeoX, Gemma, Llama as
+            Hugging Face stores it). "interleaved": 2i and 2i + 1 (the paper, GPT-J, Llama as Meta stores it).
+        rotary_dim: how many leading channels turn, the others pass bit for bit. None means all H.
+        length: None; only a scaling that depends on the length reads it.
+
+    Returns:
+        x rotated, with its shape and dtype.
+
+    Raises:
+        TypeError: if x is not floating, or positions are neither integers nor float32/float64.
+        ValueError: if a shape, `theta`, `layout` or `rotary_dim` is wrong, or `scaling` or `length` is given.
+
+    Example:
+        >>> import numpy as np
+        >>> x = np.ones((3, 1, 2))  # three positions, one head, one pair of channels
+        >>> rope(x, np.arange(3))[:, 0].round(3).tolist()  # turned by 0, 1 and 2 radians
+        [[1.0, 1.0], [-0.301, 1.382], [-1.325, 0.493]]
+    """
+    if scaling is not None or length is not None:
+        raise ValueError(
+            f"scaling={scaling!r}, length={length!r}: scaled frequencies are not available in this version; "
+            "leave both None"
+        )
+    in_numpy = isinstance(x, np.ndarray) and isinstance(positions, np.ndarray)
+    if not in_numpy:
+        x, positions = jnp.asarray(x), jnp.asarray(positions)
+    _check_arrays(x, positions)
+    _check_settings(theta, layout, rotary_dim)
+    R = _rotary_dim(x.shape[-1], rotary_dim)
+    dtype = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
+    angles = _angles(positions, theta, R, dtype, ndim=x.ndim)
+    xp: Any = np if in_numpy else jnp
+    return _rotate(xp, x, xp.cos(angles), xp.sin(angles), layout)
+
+
+def _angles(positions: Any, theta: float, R: int, dtype: np.dtype, ndim: int) -> Any:
+    """[..., T, 1, R / 2], with as many axes as x: the 1 stands where x has its heads."""
+    frequencies = (theta ** (-np.arange(0, R, 2) / R)).astype(dtype)
+    lead = (1,) * (ndim - 2 - positions.ndim)
+    positions = positions.astype(dtype).reshape(*lead, *positions.shape, 1, 1)
+    return positions * frequencies.reshape((1,) * (ndim - 1) + (R // 2,))
+
+
+def _rotate(xp: Any, x: Any, cos: Any, sin: Any, layout: str) -> Any:
+    R = 2 * cos.shape[-1]
+    turning, rest = x[..., :R].astype(cos.dtype), x[..., R:]
+    if layout == "half":
+        a, b = turning[..., : R // 2], turning[..., R // 2 :]
+    else:
+        a, b = turning[..., 0::2], turning[..., 1::2]
+    a, b = a * cos - b * sin, b * cos + a * sin
+    turned = xp.concatenate([a, b], -1) if layout == "half" else xp.stack([a, b], -1).reshape(turning.shape)
+    return xp.concatenate([turned.astype(x.dtype), rest], -1)
+
+
+def _check_arrays(x: Any, positions: Any) -> None:
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise TypeError(f"x has dtype {x.dtype}; rope rotates floating arrays")
+    if x.ndim < 3:
+        raise ValueError(f"x{x.shape} needs at least the axes [T, N, H]; a single head is x[:, None, :]")
+    if not jnp.issubdtype(positions.dtype, jnp.integer) and positions.dtype not in (np.float32, np.float64):
+        raise TypeError(
+            f"positions have dtype {positions.dtype}; give integers (or float32/float64 between integers)"
+        )
+    lead, where = x.shape[:-2], positions.shape
+    fits = len(where) in (1, len(lead)) and where[-1:] == lead[-1:]
+    if not fits or any(n not in (1, m) for n, m in zip(where[:-1], lead[:-1], strict=False)):
+        raise ValueError(
+            f"positions{where} do not fit x{x.shape}: they must be [T] = ({lead[-1]},)"
+            + (f" or one row per leading axis, {lead}" if len(lead) > 1 else "")
+        )
+
+
+def _check_settings(theta: Any, layout: Any, rotary_dim: Any) -> None:
+    if isinstance(theta, bool) or not isinstance(theta, (int, float, np.number)):
+        raise TypeError(f"theta={theta!r} is a {type(theta).__name__}; it must be a number such as 10000.0")
+    if not (math.isfinite(theta) and theta > 0):
+        raise ValueError(f"theta={theta} must be positive and finite")
+    if layout not in LAYOUTS:
+        near = difflib.get_close_matches(str(layout).lower(), LAYOUTS, 1, 0.0)[0]
+        raise ValueError(f"layout={layout!r} is not one of {', '.join(LAYOUTS)}; did you mean {near!r}?")
+    if rotary_dim is not None and (isinstance(rotary_dim, bool) or not hasattr(rotary_dim, "__index__")):
+        raise TypeError(f"rotary_dim={rotary_dim!r} is a {type(rotary_dim).__name__}; give an int or None")
+    if rotary_dim is not None and (rotary_dim < 2 or rotary_dim % 2):
+        raise ValueError(f"rotary_dim={rotary_dim} must be even and at least 2: channels turn in pairs")
+
+
+def _rotary_dim(H: int, rotary_dim: int | None) -> int:
+    if rotary_dim is None and H % 2:
+        raise ValueError(f"head size H={H} is odd, so one channel has no partner; pass rotary_dim={H - 1}")
+    R = H if rotary_dim is None else operator.index(rotary_dim)
+    if R > H:
+        raise ValueError(f"rotary_dim={R} is larger than the head size H={H}")
+    return R

@@ -1,0 +1,110 @@
+"""Dimension letters, array types, and the one check of q, k and v at the door.
+
+B batch, T queries, S keys, N query heads, K key/value heads, G = N // K queries per key head,
+H head size of q and k, h head size of v.
+"""
+
+from typing import Any, NamedTuple, TypeAlias
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import Bool, Float
+
+Queries: TypeAlias = Float[Array, "*B T N H"]
+Keys: TypeAlias = Float[Array, "*B S K H"]
+Values: TypeAlias = Float[Array, "*B S K h"]
+Output: TypeAlias = Float[Array, "*B T N h"]
+Lse: TypeAlias = Float[Array, "*B T N"]
+Scores: TypeAlias = Float[Array, "*B N T S"]
+Mask: TypeAlias = Bool[Array, "..."]
+
+
+class Dims(NamedTuple):
+    """Sizes of one call; B is 1 when q came without a batch axis."""
+
+    B: int
+    T: int
+    S: int
+    N: int
+    K: int
+    H: int
+    h: int
+    batched: bool
+
+
+def shown(**arrays: Any) -> str:
+    """`q(2, 4, 8, 64) k(2, 4, 2, 64)`: the shapes, for error messages."""
+    return " ".join(f"{name}{tuple(a.shape)}" for name, a in arrays.items() if a is not None)
+
+
+def check_float(**arrays: Any) -> None:
+    """Each array must have a shape and a floating dtype.
+
+    Raises:
+        TypeError: if one is no array or not floating.
+    """
+    for name, a in arrays.items():
+        if not hasattr(a, "shape") or not hasattr(a, "dtype"):
+            raise TypeError(f"{name} is a {type(a).__name__}, not an array; convert it with jnp.asarray first")
+        if not jnp.issubdtype(a.dtype, jnp.floating):
+            raise TypeError(f"{name} has dtype {a.dtype}; attention needs a floating dtype such as float32")
+
+
+def check_qkv(q: Any, k: Any, v: Any) -> Dims:
+    """Sizes of q [*B, T, N, H], k [*B, S, K, H] and v [*B, S, K, h], or an error that says what does not fit.
+
+    Raises:
+        TypeError: if one is not a floating array.
+        ValueError: if ranks, batch, lengths or heads do not fit together.
+    """
+    check_float(q=q, k=k, v=v)
+    got = f"got {shown(q=q, k=k, v=v)}"
+    if not (len(q.shape) == len(k.shape) == len(v.shape) and len(q.shape) in (3, 4)):
+        raise ValueError(f"q, k and v must all be [T, N, H] or all [B, T, N, H] (length before heads); {got}")
+    batched = len(q.shape) == 4
+    if batched and not q.shape[0] == k.shape[0] == v.shape[0]:
+        raise ValueError(f"q, k and v have different batch sizes; {got}. Broadcast them to one batch size first")
+    T, N, H = q.shape[-3:]
+    S, K, Hk = k.shape[-3:]
+    if v.shape[-3] != S:
+        raise ValueError(f"k has {S} keys but v has {v.shape[-3]} values; they must be equal; {got}")
+    if v.shape[-2] != K:
+        raise ValueError(f"k has {K} heads but v has {v.shape[-2]}; they must be equal; {got}")
+    if H != Hk:
+        raise ValueError(f"q has head size {H} but k has {Hk}; they must be equal (v's may differ); {got}")
+    if H == 0:
+        raise ValueError(f"the head size of q and k is 0; it must be at least 1; {got}")
+    check_heads(N, K, got)
+    return Dims(q.shape[0] if batched else 1, T, S, N, K, H, v.shape[-1], batched)
+
+
+def check_heads(num_heads: int, num_kv_heads: int, got: str = "") -> None:
+    """Query heads must be a positive multiple of key/value heads.
+
+    Raises:
+        ValueError: naming both numbers.
+    """
+    if num_kv_heads < 1 or num_heads < 1 or num_heads % num_kv_heads:
+        raise ValueError(
+            f"{num_heads} query heads cannot share {num_kv_heads} key/value heads: the number of query heads must "
+            f"be a multiple of the number of key/value heads (query head n uses key head n // (N / K))"
+            + (f"; {got}" if got else "")
+        )
+
+
+def compute_dtype(*arrays: ArrayLike | Any) -> DTypeLike:
+    """dtype of scores, softmax and log-sum-exp: float64 if an input is, else float32."""
+    return jnp.float64 if any(a is not None and a.dtype == jnp.float64 for a in arrays) else jnp.float32
+
+
+def to_rank(x: Any, rank: int) -> Any:
+    """x with leading axes of size 1 added, or dropped, until it has `rank` axes."""
+    return x.reshape(((1,) * rank + tuple(x.shape))[-rank:]) if rank else x.reshape(())
+
+
+def broadcasts(x: Any, shape: tuple[int, ...]) -> bool:
+    """Whether x can broadcast to `shape`: each axis of that size or 1, extra leading axes only of size 1."""
+    size = tuple(x.shape)
+    extra, own = size[: max(0, len(size) - len(shape))], size[max(0, len(size) - len(shape)) :]
+    return set(extra) <= {1} and all(a in (1, b) for a, b in zip(own[::-1], shape[::-1], strict=False))
