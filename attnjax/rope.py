@@ -19,6 +19,7 @@ from jaxtyping import Float, Num
 LAYOUTS = ("half", "interleaved")
 
 
+@typing.no_type_check
 @dataclasses.dataclass(frozen=True)
 class Rope:
     """How a module rotates its queries and keys: the settings of `rope`, without arrays.
@@ -43,6 +44,7 @@ class Rope:
 
     def __post_init__(self) -> None:
         _check_settings(self.theta, self.layout, self.rotary_dim)
+        object.__setattr__(self, "theta", float(self.theta))
 
     def check_head(self, head_dim: int) -> None:
         """Raises the error that `rope` would raise for heads of this size."""

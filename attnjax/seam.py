@@ -18,7 +18,7 @@ from jax.interpreters import ad, batching, mlir
 from attnjax import reference
 from attnjax.backends import BACKENDS
 from attnjax.call import Call, Options
-from attnjax.visible import visible_at
+from attnjax.visible import positions, visible_at
 
 PLAIN_ROWS = 128  # queries that the plain form takes at once
 
@@ -70,15 +70,15 @@ def plain(static: Static, diff: tuple[Any, ...], mask: Any) -> tuple[Any, Any]:
 
     @jax.checkpoint
     def block(i: Any) -> tuple[Any, Any]:
-        row = i * rows + jnp.arange(rows)
-        seen = visible_at(o.pattern, o.q_offset + row, jnp.arange(d.S)) & (row < d.T)[None, None, :, None]
+        row = i * rows + positions(rows)
+        seen = visible_at(o.pattern, o.q_offset + row, positions(d.S)) & (row < d.T)[None, None, :, None]
         seen = seen if hidden is None else seen & cut(hidden, 2, i)
         return reference.attention(
             cut(q, 1, i), call.k, call.v, seen, scale=o.scale, soft_cap=o.soft_cap, bias=cut(bias, 2, i),
             precision=o.precision,
         )
 
-    out, lse = lax.map(block, jnp.arange(blocks))
+    out, lse = lax.map(block, positions(blocks))
     out = jnp.moveaxis(out, 0, 1).reshape(d.B, blocks * rows, d.N, d.h)
     return out[:, : d.T], jnp.moveaxis(lse, 0, 1).reshape(d.B, blocks * rows, d.N)[:, : d.T]
 

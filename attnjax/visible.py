@@ -10,11 +10,11 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float
 
-from attnjax.patterns import Pattern, PerHead, Tile, shipped
+from attnjax.patterns import Pattern, PerHead, Tile
+from attnjax.patterns import shipped
 from attnjax.patterns.checks import lengths
 
-PATTERNS = (Pattern, PerHead, *(c for c in vars(shipped).values() if isinstance(c, type) and issubclass(c, Pattern)))
-for _pattern in dict.fromkeys(PATTERNS):
+for _pattern in (Pattern, PerHead):
     jax.tree_util.register_static(_pattern)
 
 
@@ -22,8 +22,9 @@ def check_pattern(pattern: object) -> Pattern | PerHead:
     """The pattern, or a TypeError that says how to write one."""
     if not isinstance(pattern, (Pattern, PerHead)):
         hint = f"; write parse({pattern!r})" if isinstance(pattern, str) else ""
-        hint = "; write the instance, with parentheses" if isinstance(pattern, type) else hint
-        raise TypeError(f"pattern={pattern!r} is not a pattern such as Causal() or Window(4096) | Sink(4){hint}")
+        hint = f"; call it: {pattern.__name__}(...)" if getattr(pattern, "__name__", "") in vars(shipped) else hint
+        shown = getattr(pattern, "__name__", repr(pattern))
+        raise TypeError(f"pattern={shown} is not a pattern such as Causal() or Window(4096) | Sink(4){hint}")
     return pattern
 
 
@@ -52,7 +53,12 @@ def visible(
         [[True, False], [True, True]]
     """
     T, S, q_offset = lengths(T, S, q_offset, check_pattern(pattern).depends_on_positions)
-    return visible_at(pattern, q_offset + jnp.arange(T), jnp.arange(S))
+    return visible_at(pattern, q_offset + positions(T), positions(S))
+
+
+def positions(size: int) -> Array:
+    """0, 1, ... size - 1 as int32, also where 64-bit types are on: positions of all origins then mix."""
+    return jnp.arange(size, dtype=jnp.int32)
 
 
 def visible_at(pattern: Pattern | PerHead, q_pos: Any, k_pos: Any) -> Any:
@@ -103,7 +109,7 @@ def seen_keys(pattern: Pattern | PerHead, T: int, S: int, q_offset: int, mask: A
     if T == 0 or S == 0:
         return None
     if pattern.has_rule or (mask is not None and mask.shape[2] > 1):
-        shown = visible_at(pattern, q_offset + jnp.arange(T), jnp.arange(S))
+        shown = visible_at(pattern, q_offset + positions(T), positions(S))
         return jnp.any(shown if mask is None else shown & mask, axis=(1, 2))
     columns = _seen_columns(pattern, T, S, q_offset)
     if mask is None:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from attnjax import reference
 from attnjax.call import Call
 from attnjax.shapes import compute_dtype
-from attnjax.visible import visible_at
+from attnjax.visible import positions, visible_at
 
 HAS_BACKWARD = False  # plain JAX: differentiated by JAX itself
 
@@ -28,7 +28,7 @@ def work(call: Call) -> dict[str, Any]:
 def forward(call: Call) -> tuple[Any, Any]:
     """(output [B, T, N, h], log-sum-exp [B, T, N])."""
     o, d = call.options, call.dims
-    seen = visible_at(o.pattern, o.q_offset + jnp.arange(d.T), jnp.arange(d.S))
+    seen = visible_at(o.pattern, o.q_offset + positions(d.T), positions(d.S))
     seen = seen if call.mask is None else seen & call.mask
     return reference.attention(
         call.q, call.k, call.v, seen, scale=o.scale, soft_cap=o.soft_cap, bias=call.bias, precision=o.precision

@@ -15,7 +15,7 @@ from attnjax.call import Call
 from attnjax.plan import Plan, plan
 from attnjax.scores import capped, matmul_precision
 from attnjax.shapes import compute_dtype
-from attnjax.visible import visible_at
+from attnjax.visible import positions, visible_at
 
 HAS_BACKWARD = True
 TILE = 128  # rows and columns; shorter sequences take one tile of their length
@@ -84,7 +84,7 @@ class _Tiled(NamedTuple):
     def seen(self, i: Any, j: Any) -> Any:
         """Which pairs of tile (i, j) are visible, [b, K|1, G|1, tile_q, tile_k]: positions decide, then the mask."""
         p, pattern = self.plan, self.call.options.pattern
-        row, col = i * p.tile_q + jnp.arange(p.tile_q), j * p.tile_k + jnp.arange(p.tile_k)
+        row, col = i * p.tile_q + positions(p.tile_q), j * p.tile_k + positions(p.tile_k)
         inside = (row < p.T)[:, None] & (col < p.S)[None, :]
         seen = self.grouped(visible_at(pattern, p.q_offset + row, col) & inside[None, None])
         return seen if self.mask is None else seen & self.cut(self.mask, i, j)
@@ -113,8 +113,8 @@ class _Tiled(NamedTuple):
     def rows(self, row: Callable[..., Any], carry: Any, per_row: tuple[Any, ...]) -> Any:
         """Scan over rows of tiles: row(carry, i, visit, *tiles of per_row) -> (carry, output)."""
         p = self.plan
-        columns = jnp.asarray(p.columns)
-        tables = (jnp.arange(p.rows, dtype=jnp.int32), *map(jnp.asarray, (p.starts[:-1], p.partials, p.starts[1:])))
+        columns = jnp.asarray(p.columns if len(p.columns) else p.starts)  # never indexed when there is no tile
+        tables = (positions(p.rows), *map(jnp.asarray, (p.starts[:-1], p.partials, p.starts[1:])))
 
         def step(carry: Any, xs: Any) -> Any:
             (i, first, middle, last), tiles = xs

@@ -34,16 +34,13 @@ class Pattern:
     _hash: int
 
     def __init__(self) -> None:
-        raise TypeError("Pattern is a base; write Window(4), Causal() | ..., or parse('window(4)')")
+        raise TypeError("patterns are made by name: Window(4), Causal() & ~Sink(1), or parse('window(4)')")
 
-    def _set(self, expr: Expr) -> None:
-        object.__setattr__(self, "_expr", expr)
-        object.__setattr__(self, "_hash", hash(expr))
-
-    @classmethod
-    def _of(cls, expr: Expr) -> "Pattern":
+    @staticmethod
+    def _of(expr: Expr) -> "Pattern":
         pattern = object.__new__(Pattern)
-        pattern._set(expr)
+        object.__setattr__(pattern, "_expr", expr)
+        object.__setattr__(pattern, "_hash", hash(expr))
         return pattern
 
     # -- a value ------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""The patterns of the chapter, by name."""
+"""The patterns of the chapter, by name. Constructors: what they return are plain `Pattern` values, so that
+equal patterns are of one type and share one trace however they were written."""
 
 import typing
 from collections.abc import Callable
@@ -9,7 +10,8 @@ from attnjax.patterns.base import Pattern
 from attnjax.patterns.checks import integer
 
 
-class Full(Pattern):
+@typing.no_type_check
+def Full() -> Pattern:
     """Every query sees every key (bidirectional attention). Vaswani et al. 2017, "Attention Is All You Need".
 
     Example:
@@ -17,15 +19,11 @@ class Full(Pattern):
         >>> aj.Full().count(4)
         16
     """
-
-    __slots__ = ()
-
-    @typing.no_type_check
-    def __init__(self) -> None:
-        self._set(leaves.Band(None, None))
+    return Pattern._of(leaves.Band(None, None))
 
 
-class Causal(Pattern):
+@typing.no_type_check
+def Causal() -> Pattern:
     """Each query sees itself and every key before it: k <= q. Vaswani et al. 2017, section 3.2.3.
 
     Example:
@@ -33,15 +31,11 @@ class Causal(Pattern):
         >>> aj.Causal().count(16)
         136
     """
-
-    __slots__ = ()
-
-    @typing.no_type_check
-    def __init__(self) -> None:
-        self._set(leaves.Band(None, 0))
+    return Pattern._of(leaves.Band(None, 0))
 
 
-class Window(Pattern):
+@typing.no_type_check
+def Window(window: int) -> Pattern:
     """The last `window` keys, including itself: q - window < k <= q. Jiang et al. 2023, "Mistral 7B".
 
     `Window(4)` sees the query's own key and the 3 before it. L layers reach back L * (window - 1) tokens.
@@ -58,16 +52,12 @@ class Window(Pattern):
         >>> aj.Window(2).mask(4).astype(int).tolist()
         [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
     """
-
-    __slots__ = ()
-
-    @typing.no_type_check
-    def __init__(self, window: int) -> None:
-        rule = "a window counts the query itself, so it is at least 1; for no limit write Causal()"
-        self._set(leaves.Band(integer("window", window, 1, rule) - 1, 0))
+    rule = "a window counts the query itself, so it is at least 1; for no limit write Causal()"
+    return Pattern._of(leaves.Band(integer("window", window, 1, rule) - 1, 0))
 
 
-class Band(Pattern):
+@typing.no_type_check
+def Band(left: int | None, right: int | None) -> Pattern:
     """`left` keys before the query, itself, and `right` keys after it; None is unbounded.
 
     -right <= q - k <= left. `Window(w) == Band(w - 1, 0)`. Beltagy et al. 2020, "Longformer".
@@ -85,17 +75,13 @@ class Band(Pattern):
         >>> aj.Band(1, 1).mask(3).astype(int).tolist()
         [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
     """
-
-    __slots__ = ()
-
-    @typing.no_type_check
-    def __init__(self, left: int | None, right: int | None) -> None:
-        rule = "it counts keys beside the query, so it is at least 0; for no limit write None"
-        sides = (None if v is None else integer(n, v, 0, rule) for n, v in (("left", left), ("right", right)))
-        self._set(leaves.Band(*sides))
+    rule = "it counts keys beside the query, so it is at least 0; for no limit write None"
+    sides = (None if v is None else integer(n, v, 0, rule) for n, v in (("left", left), ("right", right)))
+    return Pattern._of(leaves.Band(*sides))
 
 
-class Sink(Pattern):
+@typing.no_type_check
+def Sink(n: int) -> Pattern:
     """The first `n` tokens stay visible: k < n and k <= q. Xiao et al. 2023, "StreamingLLM".
 
     Args:
@@ -110,15 +96,11 @@ class Sink(Pattern):
         >>> (aj.Window(4) | aj.Sink(1)).count(16)
         70
     """
-
-    __slots__ = ()
-
-    @typing.no_type_check
-    def __init__(self, n: int) -> None:
-        self._set(leaves.Sink(integer("n", n, 1, "a sink keeps at least 1 token; for none leave Sink out")))
+    return Pattern._of(leaves.Sink(integer("n", n, 1, "a sink keeps at least 1 token; for none leave Sink out")))
 
 
-class Strided(Pattern):
+@typing.no_type_check
+def Strided(stride: int) -> Pattern:
     """Itself and every `stride`-th key before it: (q - k) % stride == 0 and k <= q.
 
     Child et al. 2019, "Generating Long Sequences with Sparse Transformers" (there joined with a window:
@@ -136,15 +118,11 @@ class Strided(Pattern):
         >>> aj.Strided(2).mask(4).astype(int).tolist()
         [[1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1]]
     """
-
-    __slots__ = ()
-
-    @typing.no_type_check
-    def __init__(self, stride: int) -> None:
-        self._set(leaves.Strided(integer("stride", stride, 1, "visible keys are at least 1 apart")))
+    return Pattern._of(leaves.Strided(integer("stride", stride, 1, "visible keys are at least 1 apart")))
 
 
-class Chunked(Pattern):
+@typing.no_type_check
+def Chunked(size: int) -> Pattern:
     """Itself and the keys before it in its own chunk: q // size == k // size and k <= q, grid from position 0.
 
     The local layers of Llama 4 (2025). Stacked layers never cross the edge of a chunk.
@@ -161,15 +139,11 @@ class Chunked(Pattern):
         >>> aj.Chunked(2).mask(4).astype(int).tolist()
         [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
     """
-
-    __slots__ = ()
-
-    @typing.no_type_check
-    def __init__(self, size: int) -> None:
-        self._set(leaves.Chunked(integer("size", size, 1, "a chunk holds at least 1 token")))
+    return Pattern._of(leaves.Chunked(integer("size", size, 1, "a chunk holds at least 1 token")))
 
 
-class Prefix(Pattern):
+@typing.no_type_check
+def Prefix(n: int) -> Pattern:
     """Causal, and the first `n` tokens see each other fully. Raffel et al. 2020, "T5" (prefix LM).
 
     Args:
@@ -184,15 +158,11 @@ class Prefix(Pattern):
         >>> aj.Prefix(2).mask(3).astype(int).tolist()
         [[1, 1, 0], [1, 1, 0], [1, 1, 1]]
     """
-
-    __slots__ = ()
-
-    @typing.no_type_check
-    def __init__(self, n: int) -> None:
-        self._set(leaves.Prefix(integer("n", n, 1, "a prefix holds at least 1 token; for none write Causal()")))
+    return Pattern._of(leaves.Prefix(integer("n", n, 1, "a prefix holds at least 1 token; for none write Causal()")))
 
 
-class Where(Pattern):
+@typing.no_type_check
+def Where(fn: Callable[[Any, Any], Any], *, sees_future: bool = True) -> Pattern:
     """Your own rule: `fn(q, k)` elementwise on integer arrays, True where the query may look.
 
     Works in every backend, but its tiles are always PARTIAL (nothing is skipped because of it) and `count`
@@ -213,13 +183,8 @@ class Where(Pattern):
         >>> (aj.Causal() & even_keys).count(4)
         6
     """
-
-    __slots__ = ()
-
-    @typing.no_type_check
-    def __init__(self, fn: Callable[[Any, Any], Any], *, sees_future: bool = True) -> None:
-        if not callable(fn):
-            raise TypeError(f"fn={fn!r} cannot be called; Where takes a function fn(q, k) of position arrays")
-        if not isinstance(sees_future, bool):
-            raise TypeError(f"sees_future={sees_future!r} must be True or False")
-        self._set(leaves.Where(fn, sees_future))
+    if not callable(fn):
+        raise TypeError(f"fn={fn!r} cannot be called; Where takes a function fn(q, k) of position arrays")
+    if not isinstance(sees_future, bool):
+        raise TypeError(f"sees_future={sees_future!r} must be True or False")
+    return Pattern._of(leaves.Where(fn, sees_future))

@@ -104,7 +104,7 @@ def test_parse_errors_point_at_the_place(text, message):
         (lambda: aj.Where(3), TypeError, "fn=3 cannot be called"),
         (lambda: aj.Where(even, sees_future=0), TypeError, "sees_future=0 must be True or False"),
         (lambda: aj.parse(4), TypeError, "parse takes a str such as"),
-        (lambda: aj.Pattern(), TypeError, "Pattern is a base"),
+        (lambda: aj.Pattern(), TypeError, "patterns are made by name"),
         (lambda: bool(aj.Window(4)), TypeError, "no truth value"),
         (lambda: aj.Window(4) and aj.Sink(1), TypeError, "write `&`, `|`, `~`"),
         (lambda: aj.Window(4) | 3, TypeError, "unsupported operand"),

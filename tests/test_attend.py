@@ -1,0 +1,203 @@
+"""The door: what it refuses and says, what it chooses, what explain reports."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import attnjax as aj
+from attnjax.backends import tiled
+from tests.support.table import ROWS, Row, arrays, door
+
+SDS = jax.ShapeDtypeStruct
+
+
+def ones(*shape, dtype=jnp.float32):
+    return jnp.ones(shape, dtype)
+
+
+Q, K, V = ones(2, 8, 4, 6), ones(2, 8, 2, 6), ones(2, 8, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "message"),
+    [
+        ({"k": ones(2, 8, 3, 6), "v": ones(2, 8, 3, 3)}, ValueError, "4 query heads cannot share 3 key/value heads"),
+        ({"q": ones(2, 8, 2, 6), "k": ones(2, 8, 4, 6), "v": ones(2, 8, 4, 3)}, ValueError, "2 query heads cannot share 4"),
+        ({"k": ones(2, 8, 2, 5)}, ValueError, "q has head size 6 but k has 5"),
+        ({"v": ones(2, 7, 2, 3)}, ValueError, "k has 8 keys but v has 7 values"),
+        ({"v": ones(2, 8, 1, 3)}, ValueError, "k has 2 heads but v has 1"),
+        ({"k": ones(1, 8, 2, 6)}, ValueError, "different batch sizes; got q(2, 8, 4, 6) k(1, 8, 2, 6)"),
+        ({"q": ones(8, 4, 6)}, ValueError, "must all be [T, N, H] or all [B, T, N, H]"),
+        ({"q": ones(2, 8, 4, 6, dtype=jnp.int32)}, TypeError, "q has dtype int32; attention needs a floating dtype"),
+        ({"q": [[1.0]]}, TypeError, "q is a list, not an array"),
+        ({"pattern": "window(4)"}, TypeError, "is not a pattern such as Causal() or Window(4096) | Sink(4); write parse('window(4)')"),
+        ({"pattern": aj.Causal}, TypeError, "pattern=Causal is not a pattern such as Causal() or Window(4096) | Sink(4); call it: Causal(...)"),
+        ({"pattern": aj.PerHead((aj.Causal(),) * 3)}, ValueError, "PerHead has 3 patterns but q has 4 heads"),
+        ({"q": ones(2, 5, 4, 6)}, ValueError, "T=5 queries and S=8 keys: this pattern depends on positions"),
+        ({"q_offset": 1.0}, TypeError, "q_offset=1.0 is a float"),
+        ({"scale": "big"}, TypeError, "scale='big' is a str"),
+        ({"scale": float("nan")}, ValueError, "scale=nan must be finite"),
+        ({"scale": jnp.float32(2)}, TypeError, "multiply q by a traced scale instead"),
+        ({"mask": jnp.ones((8, 8))}, TypeError, "mask has dtype float32; a mask is a bool array, True means may look. Numbers to add: pass it as bias="),
+        ({"mask": jnp.ones((8, 8), jnp.int32)}, TypeError, "pass it as bias="),
+        ({"mask": True}, TypeError, "mask is a bool; a mask is a bool array"),
+        ({"mask": jnp.ones((2, 3, 8, 8), bool)}, ValueError, "mask(2, 3, 8, 8) does not broadcast to the scores [B, N, T, S] = (2, 4, 8, 8)"),
+        ({"bias": jnp.ones((8, 7))}, ValueError, "bias(8, 7) does not broadcast"),
+        ({"bias": jnp.ones((8, 8), jnp.int32)}, TypeError, "bias has dtype int32"),
+        ({"precision": "exact"}, ValueError, "precision='exact' is unknown; use None, 'default', 'high', 'highest'"),
+        ({"backend": "tyled"}, ValueError, "backend='tyled' is unknown; usable here: 'auto', 'tiled', 'dense'. Did you mean 'tiled'?"),
+        ({"backend": "cudnn"}, ValueError, "backend='cudnn' is unknown; usable here: 'auto', 'tiled', 'dense'"),
+        ({"q": ones(0, 8, 4, 6), "k": ones(0, 8, 2, 6), "v": ones(0, 8, 2, 3), "backend": "tiled"}, ValueError,
+         "backend='tiled' cannot run this call: an axis has size 0 (B=0 T=8 S=8 N=4 h=3), so there is no tile; usable here: 'auto', 'dense'"),
+    ],
+    ids=lambda x: x[:40] if isinstance(x, str) else "",
+)  # fmt: skip
+@pytest.mark.parametrize("ask", [aj.attend, aj.explain])
+def test_refusals(ask, change, kind, message):
+    arguments = {"q": Q, "k": K, "v": V, "pattern": aj.Causal()} | change
+    with pytest.raises(kind) as caught:
+        ask(**arguments)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("cap", [0.0, -5.0, float("inf"), float("nan")])
+def test_soft_cap_is_above_zero_or_none(cap):
+    """Case N08: 0, negative and infinite caps are refused, not read in three ways."""
+    with pytest.raises(ValueError, match="soft_cap="):
+        aj.attend(Q, K, V, aj.Causal(), soft_cap=cap)
+    with pytest.raises(ValueError, match="soft_cap="):
+        aj.scores(Q, K, soft_cap=cap)
+
+
+def test_without_a_batch_axis():
+    o, lse = aj.attend(Q, K, V, aj.Causal(), return_lse=True, bias=ones(2, 4, 1, 8))
+    o1, lse1 = aj.attend(Q[1], K[1], V[1], aj.Causal(), return_lse=True, bias=ones(4, 1, 8))
+    assert o1.shape == (8, 4, 3) and lse1.shape == (8, 4)
+    assert np.array_equal(o[1], o1) and np.array_equal(lse[1], lse1)
+    with pytest.raises(ValueError, match=r"scores \[N, T, S\] = \(4, 8, 8\)"):
+        aj.attend(Q[0], K[0], V[0], aj.Causal(), mask=jnp.ones((2, 4, 8, 8), bool))
+
+
+def test_numpy_arrays_are_taken():
+    q, k, v = (np.asarray(x) for x in (Q, K, V))
+    assert np.array_equal(aj.attend(q, k, v, aj.Causal(), mask=np.ones((8, 8), bool)), aj.attend(Q, K, V, aj.Causal()))
+
+
+def test_sizes_of_zero_give_empty_results():
+    assert aj.attend(Q[:0], K[:0], V[:0], aj.Causal()).shape == (0, 8, 4, 3)
+    assert aj.attend(Q[:, :0], K, V, aj.Causal(), q_offset=0).shape == (2, 0, 4, 3)
+    o, lse = aj.attend(Q, K[:, :0], V[:, :0], aj.Causal(), q_offset=0, return_lse=True)
+    assert not o.any() and np.isneginf(lse).all()
+
+
+def test_patterns_are_static_arguments_of_jit():
+    traces = []
+
+    @jax.jit
+    def run(q, k, v, pattern):
+        traces.append(pattern)
+        return aj.attend(q, k, v, pattern)
+
+    for pattern in (aj.Window(3), aj.Band(2, 0), aj.Window(2) | aj.Window(3), aj.parse("window(3)")):
+        run(Q, K, V, pattern)
+    assert len(traces) == 1
+    run(Q, K, V, aj.Window(4))
+    run(Q, K, V, aj.PerHead((aj.Window(4),) * 4))
+    assert len(traces) == 3
+    mapped = jax.vmap(lambda q: aj.attend(q, K[0], V[0], aj.Window(3)))(Q)
+    assert np.array_equal(mapped, run(Q, jnp.broadcast_to(K[:1], K.shape), jnp.broadcast_to(V[:1], V.shape), aj.Window(3)))
+
+
+def test_auto_takes_dense_when_small_and_tiles_when_long():
+    small, long = SDS((1, 512, 2, 8), jnp.float32), SDS((1, 1024, 2, 8), jnp.float32)
+    assert aj.explain(small, small, small, aj.Causal()).backend == "dense"
+    why = aj.explain(long, long, long, aj.Causal())
+    assert why.backend == "tiled"
+    assert why.reasons["tiled"] == "chosen: T x S = 1024 x 1024 is over 262144 scores"
+    assert why.reasons["dense"] == "can run; T x S = 1024 x 1024 is over 262144 scores, where auto takes tiled"
+    named = aj.explain(long, long, long, aj.Causal(), backend="dense")
+    assert named.backend == "dense" and named.reasons["dense"] == "chosen: named by the caller"
+
+
+def test_explain_prints_what_it_knows():
+    x = SDS((2, 4096, 8, 64), jnp.bfloat16)
+    why = aj.explain(x, x, x, aj.Window(256) | aj.Sink(4))
+    text = str(why)
+    assert why.scores_needed == 2 * 8 * (aj.Window(256) | aj.Sink(4)).count(4096)
+    assert why.tiles is not None and sum(why.tiles.values()) == 32 * 32
+    assert why.scores_computed == 2 * 8 * (why.tiles["partial"] + why.tiles["full"]) * 128 * 128
+    for piece in ("window(256) | sink(4)", "tiled", f"{why.scores_needed:,} needed", "DEFAULT matrix products"):
+        assert piece in text, piece
+    assert aj.explain(Q, K, V, ~aj.Full()).waste == float("inf")
+    mask = SDS((2, 1, 1, 4096), jnp.bool_)
+    assert aj.explain(x, x, x, aj.Causal(), mask=mask).tiles["full"] == 0
+
+
+@pytest.mark.parametrize("row", [r for r in ROWS if r.T > 1], ids=lambda row: row.name)
+def test_explain_counts_what_a_run_visits(row):
+    """The tables that the loops walk, walked by the same loops: visits and scores equal explain's."""
+    q, k, v, bias, mask, *_ = (None if x is None else jnp.asarray(x) for x in arrays(row))
+    call, _ = door._call(q, k, v, row.pattern, row.q_offset, None, None, bias, mask, None)
+    call = door.dataclasses.replace(call, options=door.dataclasses.replace(call.options, tile=(8, 4)))
+    cut = tiled._tiled(call)
+    seen = row.seen if mask is None else row.seen & np.asarray(mask)
+    visited = np.zeros((cut.plan.rows, cut.k.shape[0]), int)
+
+    def rows(_, i, visit, _tile):
+        def body(state, j, partial):
+            return state.at[i, j].add(1 + int(partial))
+
+        return _, visit(body, jnp.zeros(visited.shape, jnp.int32))
+
+    _, found = cut.rows(rows, None, (cut.q,))
+    visited = np.asarray(found.sum(axis=0))
+    work = tiled.work(call)
+    assert np.array_equal((visited == 0).sum(), work["tiles"]["empty"])
+    assert np.array_equal((visited == 1).sum(), work["tiles"]["full"])
+    assert np.array_equal((visited == 2).sum(), work["tiles"]["partial"])
+    assert work["scores"] == row.B * row.N * (visited > 0).sum() * 8 * 4
+    full = np.broadcast_to(seen, (row.B, row.N, row.T, row.S or row.T)).any(axis=(0, 1))
+    for i, j in zip(*np.nonzero(full), strict=True):
+        assert visited[i // 8, j // 4], f"pair {(i, j)} is visible but its tile was not visited"
+
+
+def test_tiled_memory_is_linear():
+    """Compiled temporaries of a long call stay far below its T x S scores, backward included."""
+    T = 8192
+    x = SDS((1, T, 1, 16), jnp.float32)
+
+    def loss(q, k, v):
+        return jnp.sum(aj.attend(q, k, v, aj.Causal(), backend="tiled") ** 2)
+
+    for f in (loss, jax.grad(loss, (0, 1, 2))):
+        memory = jax.jit(f).lower(x, x, x).compile().memory_analysis()
+        assert memory.temp_size_in_bytes < T * T * 4 / 16
+
+
+def test_the_program_does_not_grow_with_length():
+    """Case B06: masks come from positions; no T x S constant, and a program of one size."""
+    sizes = {}
+    for T in (1024, 8192):
+        x = SDS((1, T, 1, 16), jnp.float32)
+        f = lambda q, k, v: aj.attend(q, k, v, aj.Window(256), backend="tiled")  # noqa: E731  # a local shorthand
+        sizes[T] = len(jax.jit(f).lower(x, x, x).as_text())
+    assert sizes[8192] < 1.1 * sizes[1024] + 10 * 8192 / 128 and sizes[8192] < 200_000
+
+
+def test_grouped_heads_copy_no_keys():
+    """Case B05: one query against a long cache with grouped heads repeats neither K nor V."""
+    q, k = SDS((1, 1, 32, 64), jnp.float32), SDS((1, 8192, 4, 64), jnp.float32)
+    for backend in ("dense", "tiled"):
+        f = lambda q, k, v, b=backend: aj.attend(q, k, v, aj.Causal(), q_offset=8191, backend=b)  # noqa: E731
+        assert jax.jit(f).lower(q, k, k).compile().memory_analysis().temp_size_in_bytes < 32 << 20
+
+
+def test_second_derivative_of_a_row_of_the_table_is_symmetric():
+    row = Row(aj.Causal(), B=1, T=3, N=1, K=1, H=2, h=2, dtype="float64")
+    with jax.enable_x64(True):
+        q, k, v, *_ = (None if x is None else jnp.asarray(x) for x in arrays(row))
+        for backend in ("dense", "tiled"):
+            f = lambda q, b=backend: jnp.sum(aj.attend(q, k, v, aj.Causal(), backend=b) ** 2)  # noqa: E731
+            h = jax.hessian(f)(q).reshape(6, 6)
+            assert np.abs(h).max() > 1e-3 and np.abs(h - h.T).max() < 1e-8
