@@ -165,10 +165,9 @@ def _place(pattern: Any, dims: Dims, q_offset: Any, segments: Any) -> tuple[dict
         del place["q_offset"]
         shared = segments.k_ids is None
         return place, {"plan_by": pattern.hull() if shared else Full()}
-    if q_offset is not None and not hasattr(q_offset, "__index__") or isinstance(q_offset, jax.Array):
-        return place, {"plan_by": Full()} if pattern.depends_on_positions else {}
-    offset = place.pop("q_offset")
-    return place, {"q_offset": int(offset[0])}
+    if isinstance(place["q_offset"], int):
+        return place, {"q_offset": place.pop("q_offset")}
+    return place, {"plan_by": Full()} if pattern.depends_on_positions else {}
 
 
 def _batch(x: Any, add: bool) -> Any:

@@ -14,6 +14,7 @@ from attnjax.patterns import Pattern, PerHead, Tile
 from attnjax.patterns import shipped
 from attnjax.patterns.checks import integer, lengths
 from attnjax.segments import Segments, restarted, same_segment
+from attnjax.shapes import to_rank
 
 for _pattern in (Pattern, PerHead):
     jax.tree_util.register_static(_pattern)
@@ -61,7 +62,9 @@ def visible(
         [[True, False], [True, True]]
     """
     T, S, place = place_rows(check_pattern(pattern), T, S, q_offset, segments, None)
-    q_pos = place.get("q_pos", place["q_offset"][:, None] + positions(T)[None])
+    offset = place["q_offset"]
+    rows = offset + positions(T) if isinstance(offset, int) else offset[:, None] + positions(T)[None]
+    q_pos = place.get("q_pos", to_rank(rows, 2))
     seen = visible_at(pattern, q_pos, place.get("k_pos", positions(S)[None]))
     return seen & same_segment(place["q_ids"], place["k_ids"])[:, None] if "q_ids" in place else seen
 
@@ -69,7 +72,7 @@ def visible(
 def place_rows(
     pattern: Pattern | PerHead, T: Any, S: Any, q_offset: Any, segments: Any, B: int | None
 ) -> tuple[int, int, dict[str, Any]]:
-    """(T, S, where rows stand): q_offset [B|1], and with segments q_ids, k_ids and maybe q_pos, k_pos.
+    """(T, S, where rows stand): q_offset, an int or [B|1], and with segments q_ids, k_ids and maybe q_pos, k_pos.
 
     Raises:
         TypeError: if `q_offset` is neither an int nor an integer array, or `segments` no Segments.
@@ -80,19 +83,20 @@ def place_rows(
     restart = segments is not None and segments.positions == "segment"
     if restart and q_offset is not None:
         raise ValueError('positions="segment" places every row by itself: leave q_offset out')
-    if isinstance(q_offset, (jax.Array, np.ndarray, jax.ShapeDtypeStruct)) and q_offset.shape != ():
-        offset = q_offset
-    elif isinstance(q_offset, (jax.Array, jax.ShapeDtypeStruct)):
-        offset = q_offset if isinstance(q_offset, jax.ShapeDtypeStruct) else q_offset[None]
-    else:
+    known = not hasattr(q_offset, "shape") or isinstance(q_offset, np.generic)
+    if known:
         T, S, offset = lengths(T, S, q_offset, pattern.depends_on_positions and not restart)
-        offset = np.full((1,), offset, np.int32)
-    T, S = integer("T", T, 0), integer("S", T if S is None else S, 0)
-    if not jnp.issubdtype(offset.dtype, jnp.integer) or offset.ndim > 1:
-        raise TypeError(f"q_offset is {offset.dtype}{tuple(offset.shape)}; it must be an int, or integers [] or [B]")
-    if B is not None and offset.shape not in ((), (1,), (B,)):
-        raise ValueError(f"q_offset{tuple(offset.shape)} must be one int or one per sequence, [{B}]")
-    place = {"q_offset": offset if isinstance(offset, jax.ShapeDtypeStruct) else jnp.asarray(offset).astype(jnp.int32)}
+    else:
+        T, S, offset = integer("T", T, 0), integer("S", T if S is None else S, 0), q_offset
+        if not jnp.issubdtype(offset.dtype, jnp.integer) or offset.ndim > 1:
+            raise TypeError(
+                f"q_offset is {offset.dtype}{tuple(offset.shape)}; it must be an int, or an integer array [] or [B]"
+            )
+        if B is not None and offset.shape not in ((), (1,), (B,)):
+            raise ValueError(f"q_offset{tuple(offset.shape)} must be one int or one per sequence, [{B}]")
+        if not isinstance(offset, jax.ShapeDtypeStruct):
+            offset = jnp.atleast_1d(jnp.asarray(offset).astype(jnp.int32))
+    place: dict[str, Any] = {"q_offset": offset}
     if segments is not None:
         ids = segments.ids(B, T, S)
         place |= {"q_ids": ids.q, "k_ids": ids.k}
