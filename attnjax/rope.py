@@ -34,7 +34,8 @@ class Rope:
         ValueError: if a setting has the wrong value.
 
     Example:
-        >>> Rope(theta=500000.0).layout
+        >>> from attnjax import nn
+        >>> nn.Rope(theta=500000.0).layout
         'half'
     """
 
@@ -91,9 +92,9 @@ def rope(
         ValueError: if a shape, `theta`, `layout` or `rotary_dim` is wrong, or `scaling` or `length` is given.
 
     Example:
-        >>> import numpy as np
+        >>> import attnjax as aj, numpy as np
         >>> x = np.ones((3, 1, 2))  # three positions, one head, one pair of channels
-        >>> rope(x, np.arange(3))[:, 0].round(3).tolist()  # turned by 0, 1 and 2 radians
+        >>> aj.rope(x, np.arange(3))[:, 0].round(3).tolist()  # turned by 0, 1 and 2 radians
         [[1.0, 1.0], [-0.301, 1.382], [-1.325, 0.493]]
     """
     if scaling is not None or length is not None:

@@ -1,0 +1,5 @@
+"""Language models built from the modules."""
+
+from attnjax.models.config import Config as Config
+from attnjax.models.decoder import Decoder as Decoder
+from attnjax.models.decoder import WithWeights as WithWeights

@@ -1,0 +1,132 @@
+"""Config: everything that fixes a decoder's shape, checked once, hashable."""
+
+import dataclasses
+import math
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+
+from attnjax.models.layout import Letters, check_letters, layer_letters, read_legend
+from attnjax.nn.attention import head_sizes, pattern_for
+from attnjax.patterns.checks import integer
+from attnjax.rope import Rope
+from attnjax.scores import check_soft_cap
+
+
+@typing.no_type_check
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """The shape of a `Decoder`.
+
+    Args:
+        vocab_size: number of tokens.
+        d_model: width of the residual stream.
+        num_layers: number of blocks.
+        num_heads: query heads.
+        num_kv_heads: key and value heads; None means `num_heads`.
+        head_dim: size of a head; None means d_model / num_heads.
+        d_ff: inner width of the SwiGLU; None means 8/3 d_model rounded up to a multiple of 8, which gives it
+            the parameters of a plain MLP of width 4 d_model.
+        layout: one letter per layer, repeated as often as needed: layer i has layout[i % len(layout)].
+        legend: letter -> pattern, as a value or as its text. May hold letters that the layout does not use.
+        theta: base of the rotary embedding, one for all layers or a mapping letter -> base. None (alone or
+            for a letter) means no rotation.
+        tie_embeddings: the output head uses the embedding's table.
+        qk_norm: RMSNorm over each head of q and k.
+        soft_cap: caps the attention scores; None leaves them.
+        norm_eps: eps of the blocks' norms and of the final one.
+        dtype: dtype of the computation.
+        param_dtype: dtype of the parameters.
+        remat: recompute each block in the backward pass instead of keeping what is inside it.
+        scan: stack whole periods of the layout and run them under `jax.lax.scan`, so that compile time does
+            not grow with depth; False unrolls every layer.
+
+    Raises:
+        TypeError: if a field has the wrong type.
+        ValueError: if a value is wrong, fields do not fit together, or a letter is unknown.
+
+    Example:
+        >>> from attnjax.models import Config
+        >>> config = Config(vocab_size=256, d_model=64, num_layers=6, num_heads=4, layout="LLG",
+        ...                 legend={"L": "window(16) | sink(1)", "G": "causal()"})
+        >>> config.letters, str(config.legend["L"]), config.ff_dim
+        ('LLGLLG', 'window(16) | sink(1)', 176)
+    """
+
+    vocab_size: int
+    d_model: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int | None = None
+    head_dim: int | None = None
+    d_ff: int | None = None
+    layout: str = "G"
+    legend: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"G": "causal()"})
+    theta: float | None | Mapping[str, float | None] = 10000.0
+    tie_embeddings: bool = False
+    qk_norm: bool = False
+    soft_cap: float | None = None
+    norm_eps: float = 1e-6
+    dtype: Any = jnp.float32
+    param_dtype: Any = jnp.float32
+    remat: bool = False
+    scan: bool = True
+
+    def __post_init__(self) -> None:
+        sizes = head_sizes(self.d_model, self.num_heads, self.num_kv_heads, self.head_dim)
+        for name in ("vocab_size", "num_layers", *(("d_ff",) if self.d_ff is not None else ())):
+            integer(name, getattr(self, name), 1)
+        check_soft_cap(self.soft_cap)
+        if not (math.isfinite(self.norm_eps) and self.norm_eps > 0):
+            raise ValueError(f"norm_eps={self.norm_eps} must be finite and above 0")
+        for name in ("dtype", "param_dtype"):
+            object.__setattr__(self, name, _float_dtype(name, getattr(self, name)))
+        if not isinstance(self.layout, str) or not self.layout:
+            raise ValueError(f"layout={self.layout!r} must be a string of letters such as 'LLLLLG'")
+        object.__setattr__(self, "legend", read_legend(self.legend))
+        check_letters(self.layout, self.legend, "layout")
+        for letter in set(self.letters):
+            pattern_for(self.legend[letter], sizes[1])
+        if isinstance(self.theta, Mapping):
+            object.__setattr__(self, "theta", Letters(self.theta))
+            check_letters(self.theta, self.legend, "theta")
+            missing = sorted(set(self.layout) - set(self.theta))
+            if missing:
+                raise ValueError(f"theta has no entry for {missing} of the layout; None means no rotation")
+        for letter in set(self.layout):
+            rope = self.rope(letter)
+            if rope is not None:
+                rope.check_head(sizes[3])
+
+    @property
+    def letters(self) -> str:
+        """The letter of every layer."""
+        return layer_letters(self.layout, self.num_layers)
+
+    @property
+    def ff_dim(self) -> int:
+        """Inner width of the SwiGLU: `d_ff`, or what None stands for."""
+        return self.d_ff if self.d_ff is not None else 8 * math.ceil(self.d_model / 3)
+
+    @property
+    def num_periods(self) -> int:
+        """How many whole periods of the layout are stacked and scanned; 0 if none are."""
+        whole = self.num_layers // len(self.layout)
+        return whole if self.scan and whole >= 2 else 0
+
+    def rope(self, letter: str) -> Rope | None:
+        """The rotation in layers of this letter."""
+        theta = self.theta[letter] if isinstance(self.theta, Mapping) else self.theta
+        return None if theta is None else Rope(theta)
+
+
+def _float_dtype(name: str, dtype: Any) -> Any:
+    try:
+        found = jnp.dtype(dtype)
+    except TypeError:
+        raise TypeError(f"{name}={dtype!r} is not a dtype; give one such as 'float32'") from None
+    if not jnp.issubdtype(found, jnp.floating):
+        raise TypeError(f"{name}={found} is not a floating dtype")
+    return found

@@ -1,0 +1,230 @@
+"""A decoder-only language model whose layers may each have a pattern of their own."""
+
+import functools
+import typing
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Int, Num
+
+from attnjax.models.config import Config
+from attnjax.nn.attention import Attention
+from attnjax.nn.block import Block
+from attnjax.nn.embed import Embedding, Head
+from attnjax.nn.mlp import SwiGLU
+from attnjax.nn.norm import RMSNorm
+
+
+class WithWeights(NamedTuple):
+    """What the decoder returns under `return_weights=True`."""
+
+    logits: jax.Array  # [B, T, vocab]
+    weights: tuple[jax.Array, ...]  # one [B, N, T, T] per layer
+
+
+class Period(nnx.Module):
+    """The blocks of one pass through the layout."""
+
+    def __init__(self, blocks: list[Block]):
+        self.blocks = nnx.List(blocks)
+
+
+class Decoder(nnx.Module):
+    """Token embedding, blocks, final norm, output head.
+
+    Whole periods of the layout live stacked in `periods` (a leading axis on every parameter) and run under
+    `jax.lax.scan`; what is left over, or everything with `config.scan=False`, lives in `rest`. `block(i)` is
+    layer i either way. Call it under `jax.jit`.
+
+    Args:
+        config: the shape of the model.
+        rngs: where the first weights come from. Layer i draws the same numbers with and without `scan`.
+        allow_future: accept patterns that look ahead. Next-token training then leaks the target; the switch
+            is for experiments that measure what leaking does.
+
+    Raises:
+        ValueError: if a layer's pattern sees the future and is not exactly `Prefix(n)`. With a prefix, give
+            the targets inside it weight 0 in training.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from attnjax import models
+        >>> from flax import nnx
+        >>> config = models.Config(vocab_size=32, d_model=16, num_layers=2, num_heads=2, layout="LG",
+        ...                        legend={"L": "window(4)", "G": "causal()"})
+        >>> graph, params = nnx.split(models.Decoder(config, rngs=nnx.Rngs(0)), nnx.Param)
+        >>> logits = jax.jit(lambda params, tokens: nnx.merge(graph, params)(tokens))
+        >>> logits(params, jnp.zeros((1, 8), int)).shape
+        (1, 8, 32)
+    """
+
+    @typing.no_type_check
+    def __init__(self, config: Config, *, rngs: nnx.Rngs, allow_future: bool = False):
+        if not isinstance(config, Config):
+            raise TypeError(f"config is a {type(config).__name__}; give a Config")
+        if not allow_future:
+            _refuse_future(config)
+        self.config = config
+        tables = dict(dtype=config.dtype, param_dtype=config.param_dtype, rngs=rngs)
+        self.embedding = Embedding(config.vocab_size, config.d_model, **tables)
+        self.head = nnx.data(
+            None if config.tie_embeddings else Head(config.d_model, config.vocab_size, **tables)
+        )
+        self.norm = RMSNorm(
+            config.d_model, eps=config.norm_eps, dtype=config.dtype, param_dtype=config.param_dtype
+        )
+        keys = layer_keys(rngs.params(), config.num_layers)
+        size, stacked = len(config.layout), config.num_periods * len(config.layout)
+        self.periods = nnx.data(_stacked(config, keys[:stacked].reshape(-1, size)) if stacked else None)
+        self.rest = nnx.List(
+            [make_block(config, config.letters[i], keys[i]) for i in range(stacked, config.num_layers)]
+        )
+
+    @typing.no_type_check
+    def __call__(
+        self,
+        tokens: Int[Array, "B T"],
+        *,
+        positions: Num[Array, "... T"] | None = None,
+        return_weights: bool = False,
+        backend: str = "auto",
+    ) -> Float[Array, "B T vocab"] | WithWeights:
+        """Logits for the token after each position.
+
+        Args:
+            tokens: ids in [0, vocab_size). Outside `jax.jit` any other id is an error; inside, where ids are
+                not known, its vector is NaN, which the logits show.
+            positions: where the tokens stand for the rotary embedding, [T] or [B, T], and nothing else; None
+                means 0, 1, 2, ... Patterns count rows.
+            return_weights: also return every layer's attention weights; runs dense.
+            backend: as in `attend`.
+
+        Returns:
+            Logits, float32 (float64 when config.dtype is); `WithWeights(logits, weights)` with
+            `return_weights=True`.
+
+        Raises:
+            TypeError: if tokens are not integers.
+            ValueError: if tokens are not [B, T], an id is outside the vocabulary, or positions are given to a
+                model without rotation.
+        """
+        if tokens.ndim != 2:
+            raise ValueError(f"tokens{tokens.shape} must be [B, T]; a single sequence is tokens[None]")
+        if positions is not None and all(self.config.rope(letter) is None for letter in self.config.letters):
+            raise ValueError("positions= feeds the rotary embedding only, and this model has theta=None")
+        x = self.embedding(tokens)
+        options = Options(return_weights, backend, self.config.remat)
+        weights: tuple[Any, ...] = ()
+        if self.periods is not None:
+            graph, stack = nnx.split(self.periods)
+            x, weights = scan_periods(graph, stack, x, positions, options)
+        x, more = run_blocks(self.rest, x, positions, options)
+        logits = (self.embedding if self.head is None else self.head).logits(self.norm(x))
+        return WithWeights(logits, weights + more) if return_weights else logits
+
+    def block(self, i: int) -> Block:
+        """Layer i with its own parameters (a copy, where layers are stacked)."""
+        if not 0 <= i < self.config.num_layers:
+            raise IndexError(f"layer {i} of {self.config.num_layers}")
+        period, place = divmod(i, len(self.config.layout))
+        if self.periods is None or period >= self.config.num_periods:
+            return self.rest[i - self.config.num_periods * len(self.config.layout)]
+        graph, state = nnx.split(self.periods.blocks[place])
+        return nnx.merge(graph, jax.tree.map(lambda stack: stack[period], state))
+
+
+class Options(NamedTuple):
+    """How to run the blocks: static facts, the same for every layer."""
+
+    return_weights: bool
+    backend: str
+    remat: bool
+
+
+# Jitted, because a bare scan is compiled anew at every eager call.
+@functools.partial(jax.jit, static_argnames=("graph", "options"))
+def scan_periods(
+    graph: Any, stack: Any, x: jax.Array, positions: Any, options: Options
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    """x through every period of the stack; the weights of each layer in order, if asked for."""
+
+    def one_period(x: Any, state: Any) -> Any:
+        return run_blocks(nnx.merge(graph, state).blocks, x, positions, options)
+
+    x, stacks = jax.lax.scan(one_period, x, stack)
+    periods = stacks[0].shape[0] if stacks else 0
+    return x, tuple(weights[period] for period in range(periods) for weights in stacks)
+
+
+def run_blocks(
+    blocks: Any, x: jax.Array, positions: Any, options: Options
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    """x through the blocks one after the other; the weights of each, if asked for."""
+    weights = []
+    for block in blocks:
+        out = _run_block(block, x, positions, options)
+        x = out.y if options.return_weights else out
+        weights += [out.weights] if options.return_weights else []
+    return x, tuple(weights)
+
+
+def _run_block(block: Block, x: jax.Array, positions: Any, options: Options) -> Any:
+    keywords = dict(positions=positions, return_weights=options.return_weights, backend=options.backend)
+    if not options.remat:
+        return block(x, **keywords)
+    graph, state = nnx.split(block)
+    return jax.checkpoint(lambda state, x: nnx.merge(graph, state)(x, **keywords))(state, x)
+
+
+def _refuse_future(config: Config) -> None:
+    for letter in dict.fromkeys(config.letters):
+        pattern = config.legend[letter]
+        if pattern.sees_future and not pattern.is_prefix:
+            raise ValueError(
+                f"legend[{letter!r}] = {pattern} looks at tokens after the query, so a next-token model sees "
+                "its own target; write it & causal(), use prefix(n), or pass allow_future=True on purpose"
+            )
+
+
+def layer_keys(key: jax.Array, num_layers: int) -> jax.Array:
+    """One key per layer; the first n do not depend on how many layers follow."""
+    return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(num_layers, dtype=jnp.uint32))
+
+
+def make_block(config: Config, letter: str, key: jax.Array) -> Block:
+    """A block of this letter. Both projections into the residual stream start 1 / sqrt(2 num_layers) smaller
+    (Radford et al. 2019, GPT-2), so that the stream keeps its size with depth."""
+    rngs = nnx.Rngs(key)
+    shared = dict(dtype=config.dtype, param_dtype=config.param_dtype)
+    attention = Attention(
+        config.d_model,
+        config.num_heads,
+        config.num_kv_heads,
+        config.head_dim,
+        pattern=config.legend[letter],
+        rope=config.rope(letter),
+        qk_norm=config.qk_norm,
+        soft_cap=config.soft_cap,
+        rngs=rngs,
+        **shared,
+    )
+    mlp = SwiGLU(config.d_model, config.ff_dim, rngs=rngs, **shared)
+    for kernel in (attention.out.kernel, mlp.down.kernel):
+        kernel[...] = kernel[...] * jnp.asarray((2 * config.num_layers) ** -0.5, config.param_dtype)
+    return Block(attention, mlp, norm_eps=config.norm_eps, **shared)
+
+
+def _stacked(config: Config, keys: jax.Array) -> Period:
+    """All whole periods as one Period whose parameters have a leading axis; keys are [period, layer]."""
+    graphs = []
+
+    def parameters(keys: jax.Array) -> Any:
+        blocks = [make_block(config, letter, keys[i]) for i, letter in enumerate(config.layout)]
+        graph, state = nnx.split(Period(blocks))
+        graphs.append(graph)
+        return state
+
+    stack = jax.vmap(parameters)(keys)
+    return nnx.merge(graphs[0], stack)

@@ -1,0 +1,75 @@
+"""One layer of a decoder."""
+
+import typing
+from typing import Any
+
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Num
+
+from attnjax.nn.attention import Attention, WithWeights
+from attnjax.nn.mlp import SwiGLU
+from attnjax.nn.norm import RMSNorm
+
+
+class Block(nnx.Module):
+    """Pre-norm residual block: x + attention(norm(x)), then x + mlp(norm(x)) (Xiong et al. 2020, "On Layer
+    Normalization in the Transformer Architecture").
+
+    Args:
+        attention: the layer that mixes tokens.
+        mlp: the layer that works on each token.
+        norm_eps: eps of both norms.
+        dtype: dtype of the norms' outputs and of the block's.
+        param_dtype: dtype of the norms' parameters.
+
+    Raises:
+        ValueError: if the two layers differ in `d_model`.
+
+    Example:
+        >>> import attnjax as aj, jax.numpy as jnp
+        >>> from attnjax import nn
+        >>> from flax import nnx
+        >>> rngs = nnx.Rngs(0)
+        >>> attention = nn.Attention(16, 2, pattern=aj.Causal(), rngs=rngs)
+        >>> nn.Block(attention, nn.SwiGLU(16, 40, rngs=rngs))(jnp.ones((1, 5, 16))).shape
+        (1, 5, 16)
+    """
+
+    @typing.no_type_check
+    def __init__(
+        self,
+        attention: Attention,
+        mlp: SwiGLU,
+        *,
+        norm_eps: float = 1e-6,
+        dtype: Any = jnp.float32,
+        param_dtype: Any = jnp.float32,
+    ):
+        if attention.d_model != mlp.d_model:
+            raise ValueError(f"attention has d_model={attention.d_model}, but mlp has {mlp.d_model}")
+        norm = dict(eps=norm_eps, dtype=dtype, param_dtype=param_dtype)
+        self.dtype = dtype
+        self.attention_norm = RMSNorm(attention.d_model, **norm)
+        self.attention = attention
+        self.mlp_norm = RMSNorm(attention.d_model, **norm)
+        self.mlp = mlp
+
+    @typing.no_type_check
+    def __call__(
+        self,
+        x: Float[Array, "B T D"],
+        *,
+        positions: Num[Array, "... T"] | None = None,
+        return_weights: bool = False,
+        backend: str = "auto",
+    ) -> Float[Array, "B T D"] | WithWeights:
+        """One layer. `positions` feed the attention's rope; a block without rope has no use for them."""
+        rows = positions if self.attention.rope is not None else None
+        found = self.attention(
+            self.attention_norm(x), positions=rows, return_weights=return_weights, backend=backend
+        )
+        y, weights = found if return_weights else (found, None)
+        x = x.astype(self.dtype) + y
+        x = x + self.mlp(self.mlp_norm(x))
+        return x if weights is None else WithWeights(x, weights)

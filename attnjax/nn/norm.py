@@ -1,0 +1,53 @@
+"""Normalisation."""
+
+import typing
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Float
+
+from attnjax.patterns.checks import integer
+
+
+class RMSNorm(nnx.Module):
+    """x / rms(x) * scale over the last axis (Zhang and Sennrich 2019, "Root Mean Square Layer
+    Normalization").
+
+    Computed in float32 (float64 for a float64 x), returned in `dtype`. It draws no random numbers, so it
+    takes no `rngs`.
+
+    Args:
+        dim: size of the last axis.
+        eps: added to the mean square.
+        dtype: dtype of the output.
+        param_dtype: dtype of `scale`.
+
+    Raises:
+        ValueError: if `dim` is below 1, or x's last axis is not `dim`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from attnjax import nn
+        >>> nn.RMSNorm(2)(jnp.array([[3.0, -3.0]])).round(3).tolist()
+        [[1.0, -1.0]]
+    """
+
+    @typing.no_type_check
+    def __init__(
+        self, dim: int, *, eps: float = 1e-6, dtype: Any = jnp.float32, param_dtype: Any = jnp.float32
+    ):
+        self.dim = integer("dim", dim, 1)
+        self.eps, self.dtype = eps, dtype
+        self.scale = nnx.Param(jnp.ones((self.dim,), param_dtype))
+
+    @typing.no_type_check
+    def __call__(self, x: Float[jax.Array, "... dim"]) -> Float[jax.Array, "... dim"]:
+        if x.ndim == 0 or x.shape[-1] != self.dim:
+            raise ValueError(f"x{x.shape} does not end in this norm's dim={self.dim}")
+        wide = jnp.float64 if x.dtype == jnp.float64 else jnp.float32
+        x = x.astype(wide)
+        scale = self.scale[...].astype(wide).reshape((1,) * (x.ndim - 1) + (self.dim,))
+        mean_square = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
+        return (x * jax.lax.rsqrt(mean_square + self.eps) * scale).astype(self.dtype)
