@@ -1,10 +1,10 @@
 """attnjax: attention for JAX in which a pattern is a value and cost follows the scores that it needs."""
 
 from attnjax.attend import attend as attend
-from attnjax.attend import explain as explain
 from attnjax.blend import blend as blend
 from attnjax.blend import weights as weights
 from attnjax.cost import cost as cost
+from attnjax.explain import explain as explain
 from attnjax.patterns import Band as Band
 from attnjax.patterns import Causal as Causal
 from attnjax.patterns import Chunked as Chunked
@@ -26,3 +26,12 @@ from attnjax.visible import additive_mask as additive_mask
 from attnjax.visible import visible as visible
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str):
+    """nn, models and show on first use: `import attnjax` alone needs no flax and no matplotlib."""
+    if name in ("nn", "models", "show"):
+        import importlib
+
+        return importlib.import_module(f"attnjax.{name}")
+    raise AttributeError(f"module 'attnjax' has no attribute {name!r}")

@@ -25,6 +25,7 @@ class Options:
     precision: Precision = None
     score_fn: Callable[..., Any] | None = None
     dropout_rate: float = 0.0
+    dropout_shared: bool = False  # one pattern of dropped scores [T, S] for all sequences and heads
     # what tiles are planned by where positions are known at run time only: a superset of the pattern
     plan_by: Pattern | PerHead | None = None
     tile: tuple[int, int] | None = None  # rows and columns of a tile; None lets the backend choose
@@ -126,6 +127,8 @@ class Call:
         d = self.dims
         seed = self.facts["seed"][:, None, None, None]
         b, n = self.facts["b_index"][:, None, None, None], positions(d.N)[None, :, None, None]
+        if self.options.dropout_shared:
+            b, n = jnp.zeros_like(b), jnp.zeros_like(n)
         i, j = self.rows_of(row)[:, None, :, None], col[None, None, None, :]
         return dropout.factor(self.options.dropout_rate, seed, b, n, i, j, dtype)
 
@@ -135,12 +138,20 @@ def _take(x: Any, index: Any) -> Any:
     return jnp.take(x, jnp.minimum(index, x.shape[1] - 1), axis=1)
 
 
-def seen_keys(call: Call) -> Any:
-    """Which keys some query of the call may see: bool [1 or B, S], or None if the pattern shows all.
+def without_hidden_keys(call: Call) -> Call:
+    """The call with keys and values that no query may see replaced by 0.
 
-    Keys and values that nobody may see are replaced by 0 before anything is computed, so that NaN in
-    padding or in unwritten cache slots cannot reach a result (0 * NaN is NaN).
+    NaN in padding or in unwritten cache slots then cannot reach a result (0 * NaN is NaN).
     """
+    seen = seen_keys(call)
+    if seen is None:
+        return call
+    hidden = {n: jnp.where(seen[:, :, None, None], call.diff[n], jnp.zeros_like(call.diff[n])) for n in "kv"}
+    return dataclasses.replace(call, diff=call.diff | hidden)
+
+
+def seen_keys(call: Call) -> Any:
+    """Which keys some query of the call may see: bool [1 or B, S], or None if the pattern shows all."""
     d, o, facts = call.dims, call.options, call.facts
     if d.T == 0 or d.S == 0:
         return None

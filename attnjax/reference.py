@@ -52,24 +52,25 @@ def attention(
     """
     w_BNTS, lse_BNT = attention_weights(
         q, k, visible, scale=scale, soft_cap=soft_cap, bias=bias, rescore=rescore, sink_logits=sink_logits,
-        precision=precision,
+        dropout=dropout, precision=precision,
     )
-    w_BNTS = w_BNTS if dropout is None else w_BNTS * dropout
     o_BTNh = grouped_blend(w_BNTS, v, matmul_precision(precision, v), compute_dtype(q, k, v))
     return o_BTNh.astype(q.dtype), jnp.swapaxes(lse_BNT, 1, 2)
 
 
 def attention_weights(
     q: Any, k: Any, visible: Any, *, scale: float, soft_cap: float | None = None, bias: Any = None,
-    rescore: Callable[[Any], Any] | None = None, sink_logits: Any = None, precision: Precision = None,
+    rescore: Callable[[Any], Any] | None = None, sink_logits: Any = None, dropout: Any = None,
+    precision: Precision = None,
 ) -> tuple[Any, Any]:
-    """(weights [B, N, T, S] before dropout, log-sum-exp [B, N, T]); arguments as in `attention`."""
+    """(weights [B, N, T, S] after dropout, log-sum-exp [B, N, T]); arguments as in `attention`."""
     s_BNTS = grouped_scores(q, k, scale, soft_cap, precision)
     s_BNTS = s_BNTS if rescore is None else rescore(s_BNTS)
     if bias is not None:
         s_BNTS = s_BNTS + bias.astype(s_BNTS.dtype)  # -inf hides, as exp(-inf) is 0
     sink = None if sink_logits is None else sink_logits[:, :, None].astype(s_BNTS.dtype)
-    return softmax(s_BNTS, jnp.broadcast_to(visible, s_BNTS.shape), sink)
+    w_BNTS, lse_BNT = softmax(s_BNTS, jnp.broadcast_to(visible, s_BNTS.shape), sink)
+    return w_BNTS if dropout is None else w_BNTS * dropout, lse_BNT
 
 
 def _trace(x: Any, wq: Any, wk: Any, wv: Any, seen: Any, scale: float) -> Trace:

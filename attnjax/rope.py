@@ -6,15 +6,20 @@ calls, no table can be too short and no tracer can leak out of one.
 
 import dataclasses
 import difflib
+import functools
 import math
 import operator
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Num
+
+from attnjax.patterns.checks import integer
+from attnjax.rope_scaling import DynamicScaling, Scaling, plain_frequencies, read_scaling
 
 LAYOUTS = ("half", "interleaved")
 
@@ -28,6 +33,7 @@ class Rope:
         theta: the base of the frequencies.
         layout: "half" or "interleaved", see `rope`.
         rotary_dim: how many leading channels of a head turn; None means all.
+        scaling: None, or how the frequencies are stretched, see `rope`; kept as a record.
 
     Raises:
         TypeError: if a setting has the wrong type.
@@ -42,18 +48,27 @@ class Rope:
     theta: float = 10000.0
     layout: str = "half"
     rotary_dim: int | None = None
+    scaling: Scaling | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         _check_settings(self.theta, self.layout, self.rotary_dim)
         object.__setattr__(self, "theta", float(self.theta))
+        object.__setattr__(self, "scaling", read_scaling(self.scaling))
 
     def check_head(self, head_dim: int) -> None:
         """Raises the error that `rope` would raise for heads of this size."""
         _rotary_dim(head_dim, self.rotary_dim)
 
-    def __call__(self, x: Any, positions: Any) -> Any:
+    def length(self, *positions: Any) -> Any:
+        """The length that all rows which meet in one call share, or None if no frequency depends on it."""
+        if not isinstance(self.scaling, DynamicScaling):
+            return None
+        return functools.reduce(jnp.maximum, (_length_of(jnp, p, np.dtype(np.float32)) for p in positions))
+
+    def __call__(self, x: Any, positions: Any, length: Any = None) -> Any:
         """`rope(x, positions)` with these settings."""
-        return rope(x, positions, theta=self.theta, layout=self.layout, rotary_dim=self.rotary_dim)
+        settings = dict(theta=self.theta, scaling=self.scaling, layout=self.layout, rotary_dim=self.rotary_dim)
+        return rope(x, positions, length=length, **settings)
 
 
 @typing.no_type_check
@@ -62,10 +77,10 @@ def rope(
     positions: Num[jax.Array | np.ndarray, "... T"],
     *,
     theta: float = 10000.0,
-    scaling: None = None,
+    scaling: Scaling | Mapping[str, Any] | None = None,
     layout: str = "half",
     rotary_dim: int | None = None,
-    length: None = None,
+    length: int | Num[jax.Array, ""] | None = None,
 ) -> Float[jax.Array | np.ndarray, "... T N H"]:
     """Rotates x by its positions (RoFormer, Su et al. 2021), so that the dot product of a query and a key
     depends on how far apart they are and not on where they sit.
@@ -78,18 +93,20 @@ def rope(
         positions: [T], or a row per leading axis of x ([B, T]; a leading size of 1 broadcasts). Integers, or
             float32/float64 for places between them; 16-bit floats lose whole positions beyond 256.
         theta: the base of the frequencies; a larger one turns more slowly.
-        scaling: None; rules that stretch the frequencies are not available in this version.
+        scaling: None, a record (`nn.LinearScaling`, `nn.DynamicScaling`, `nn.YarnScaling`, `nn.Llama3Scaling`)
+            or a mapping as in Hugging Face configs: {"rope_type": "yarn", "factor": 32.0, ...}.
         layout: which channels form pair i. "half": i and i + rotary_dim / 2 (GPT-NeoX, Gemma, Llama as
             Hugging Face stores it). "interleaved": 2i and 2i + 1 (the paper, GPT-J, Llama as Meta stores it).
         rotary_dim: how many leading channels turn, the others pass bit for bit. None means all H.
-        length: None; only a scaling that depends on the length reads it.
+        length: what the base of dynamic NTK is computed from, an int or an array [] that may be traced; None
+            means max(positions) + 1. No other scaling reads it, so no other takes it.
 
     Returns:
         x rotated, with its shape and dtype.
 
     Raises:
         TypeError: if x is not floating, or positions are neither integers nor float32/float64.
-        ValueError: if a shape, `theta`, `layout` or `rotary_dim` is wrong, or `scaling` or `length` is given.
+        ValueError: if a shape or a setting is wrong, or `length` is given to a rule that does not read it.
 
     Example:
         >>> import attnjax as aj, numpy as np
@@ -97,11 +114,6 @@ def rope(
         >>> aj.rope(x, np.arange(3))[:, 0].round(3).tolist()  # turned by 0, 1 and 2 radians
         [[1.0, 1.0], [-0.301, 1.382], [-1.325, 0.493]]
     """
-    if scaling is not None or length is not None:
-        raise ValueError(
-            f"scaling={scaling!r}, length={length!r}: scaled frequencies are not available in this version; "
-            "leave both None"
-        )
     in_numpy = isinstance(x, np.ndarray) and isinstance(positions, np.ndarray)
     if not in_numpy:
         x, positions = jnp.asarray(x), jnp.asarray(positions)
@@ -109,14 +121,39 @@ def rope(
     _check_settings(theta, layout, rotary_dim)
     R = _rotary_dim(x.shape[-1], rotary_dim)
     dtype = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
-    angles = _angles(positions, theta, R, dtype, ndim=x.ndim)
     xp: Any = np if in_numpy else jnp
-    return _rotate(xp, x, xp.cos(angles), xp.sin(angles), layout)
+    scaling = read_scaling(scaling)
+    length = _length(xp, scaling, length, positions, dtype)
+    frequencies = plain_frequencies(theta, R) if scaling is None else scaling.frequencies(theta, R, length)
+    angles = _angles(positions, frequencies.astype(dtype), ndim=x.ndim)
+    magnitude = 1.0 if scaling is None else scaling.magnitude
+    return _rotate(xp, x, xp.cos(angles) * magnitude, xp.sin(angles) * magnitude, layout)
 
 
-def _angles(positions: Any, theta: float, R: int, dtype: np.dtype, ndim: int) -> Any:
+def _length(xp: Any, scaling: Any, length: Any, positions: Any, dtype: np.dtype) -> Any:
+    """What `scaling` takes for the length of this call: None, a number or a floating array []."""
+    if not isinstance(scaling, DynamicScaling):
+        if length is not None:
+            rule = "without scaling" if scaling is None else f"under rope_type={scaling.rope_type!r}"
+            raise ValueError(f"length={length!r}: {rule} nothing depends on it; leave it None")
+        return None
+    if length is None:
+        return _length_of(xp, positions, dtype)
+    if not isinstance(length, jax.Array):
+        return integer("length", length, 1)
+    if length.ndim or not jnp.issubdtype(length.dtype, jnp.number):
+        raise ValueError(f"length is {length.dtype}{length.shape}; it must be one number, []")
+    return length.astype(dtype)
+
+
+def _length_of(xp: Any, positions: Any, dtype: np.dtype) -> Any:
+    """max(positions) + 1, a floating array []."""
+    return (xp.max(xp.asarray(positions), initial=0) + 1).astype(dtype)
+
+
+def _angles(positions: Any, frequencies: Any, ndim: int) -> Any:
     """[..., T, 1, R / 2], with as many axes as x: the 1 stands where x has its heads."""
-    frequencies = (theta ** (-np.arange(0, R, 2) / R)).astype(dtype)
+    dtype, R = frequencies.dtype, 2 * frequencies.size
     lead = (1,) * (ndim - 2 - positions.ndim)
     positions = positions.astype(dtype).reshape(*lead, *positions.shape, 1, 1)
     return positions * frequencies.reshape((1,) * (ndim - 1) + (R // 2,))

@@ -27,14 +27,21 @@ def work(call: Call) -> dict[str, Any]:
 
 def forward(call: Call) -> tuple[Any, Any]:
     """(output [B, T, N, h], log-sum-exp [B, T, N])."""
+    return reference.attention(call.q, call.k, call.v, **_formula(call))
+
+
+def weights(call: Call) -> Any:
+    """The weights [B, N, T, S] after dropout."""
+    return reference.attention_weights(call.q, call.k, **_formula(call))[0]
+
+
+def _formula(call: Call) -> dict[str, Any]:
+    """What the formula takes besides q, k and v, for all rows and columns at once."""
     d, o = call.dims, call.options
     row, col = positions(d.T), positions(d.S)
     seen = call.shown(row, col)
-    return reference.attention(
-        call.q,
-        call.k,
-        call.v,
-        seen if call.mask is None else seen & call.mask,
+    return dict(
+        visible=seen if call.mask is None else seen & call.mask,
         scale=o.scale,
         soft_cap=o.soft_cap,
         bias=call.bias,

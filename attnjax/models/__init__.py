@@ -3,3 +3,5 @@
 from attnjax.models.config import Config as Config
 from attnjax.models.decoder import Decoder as Decoder
 from attnjax.models.decoder import WithWeights as WithWeights
+from attnjax.models.load import load as load
+from attnjax.models.save import save as save

@@ -8,10 +8,12 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from attnjax.models.layout import Letters, check_letters, layer_letters, read_legend
-from attnjax.nn.attention import head_sizes, pattern_for
+from attnjax.dropout import check_rate
+from attnjax.models.layout import Letters, check_letters, layer_letters, read_legend, read_scalings
+from attnjax.nn.settings import head_sizes, pattern_for
 from attnjax.patterns.checks import integer
 from attnjax.rope import Rope
+from attnjax.rope_scaling import Scaling
 from attnjax.scores import check_soft_cap
 
 
@@ -33,9 +35,14 @@ class Config:
         legend: letter -> pattern, as a value or as its text. May hold letters that the layout does not use.
         theta: base of the rotary embedding, one for all layers or a mapping letter -> base. None (alone or
             for a letter) means no rotation.
+        rope_scaling: how the rotation is stretched: None, a record such as `nn.LinearScaling` or a mapping as in
+            Hugging Face configs, one for all layers or a mapping letter -> scaling, where a missing letter has
+            none.
         tie_embeddings: the output head uses the embedding's table.
         qk_norm: RMSNorm over each head of q and k.
         soft_cap: caps the attention scores; None leaves them.
+        learned_sinks: a learned logit per head joins every softmax, see `nn.Attention`.
+        dropout_rate: share of the attention weights dropped in a call with `deterministic=False`.
         norm_eps: eps of the blocks' norms and of the final one.
         dtype: dtype of the computation.
         param_dtype: dtype of the parameters.
@@ -65,9 +72,12 @@ class Config:
     layout: str = "G"
     legend: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"G": "causal()"})
     theta: float | None | Mapping[str, float | None] = 10000.0
+    rope_scaling: Scaling | Mapping[str, Any] | None = None
     tie_embeddings: bool = False
     qk_norm: bool = False
     soft_cap: float | None = None
+    learned_sinks: bool = False
+    dropout_rate: float = 0.0
     norm_eps: float = 1e-6
     dtype: Any = jnp.float32
     param_dtype: Any = jnp.float32
@@ -79,6 +89,7 @@ class Config:
         for name in ("vocab_size", "num_layers", *(("d_ff",) if self.d_ff is not None else ())):
             integer(name, getattr(self, name), 1)
         check_soft_cap(self.soft_cap)
+        object.__setattr__(self, "dropout_rate", check_rate(self.dropout_rate, key="given with each call"))
         if not (math.isfinite(self.norm_eps) and self.norm_eps > 0):
             raise ValueError(f"norm_eps={self.norm_eps} must be finite and above 0")
         for name in ("dtype", "param_dtype"):
@@ -95,10 +106,12 @@ class Config:
             missing = sorted(set(self.layout) - set(self.theta))
             if missing:
                 raise ValueError(f"theta has no entry for {missing} of the layout; None means no rotation")
+        object.__setattr__(self, "rope_scaling", read_scalings(self.rope_scaling, self.legend))
         for letter in set(self.layout):
             rope = self.rope(letter)
             if rope is not None:
                 rope.check_head(sizes[3])
+        self._check_scaling_is_used()
 
     @property
     def letters(self) -> str:
@@ -119,7 +132,17 @@ class Config:
     def rope(self, letter: str) -> Rope | None:
         """The rotation in layers of this letter."""
         theta = self.theta[letter] if isinstance(self.theta, Mapping) else self.theta
-        return None if theta is None else Rope(theta)
+        return None if theta is None else Rope(theta, scaling=self._scaling(letter))
+
+    def _scaling(self, letter: str) -> Scaling | None:
+        scaling = self.rope_scaling
+        return scaling.get(letter) if isinstance(scaling, Mapping) else scaling
+
+    def _check_scaling_is_used(self) -> None:
+        scaled = [letter for letter in self.layout if self._scaling(letter) is not None]
+        still = [letter for letter in scaled if self.rope(letter) is None]
+        if still and (isinstance(self.rope_scaling, Mapping) or len(still) == len(scaled)):
+            raise ValueError(f"rope_scaling stretches layers {still[0]!r}, but their theta is None: no rotation")
 
 
 def _float_dtype(name: str, dtype: Any) -> Any:

@@ -9,12 +9,14 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int, Num
 
+from attnjax.dropout import check_rate
 from attnjax.models.config import Config
 from attnjax.nn.attention import Attention
 from attnjax.nn.block import Block
 from attnjax.nn.embed import Embedding, Head
 from attnjax.nn.mlp import SwiGLU
 from attnjax.nn.norm import RMSNorm
+from attnjax.segments import Segments
 
 
 class WithWeights(NamedTuple):
@@ -76,8 +78,8 @@ class Decoder(nnx.Module):
             config.d_model, eps=config.norm_eps, dtype=config.dtype, param_dtype=config.param_dtype
         )
         keys = layer_keys(rngs.params(), config.num_layers)
-        size, stacked = len(config.layout), config.num_periods * len(config.layout)
-        self.periods = nnx.data(_stacked(config, keys[:stacked].reshape(-1, size)) if stacked else None)
+        stacked = config.num_periods * len(config.layout)
+        self.periods = nnx.data(_stacked(config, by_period(keys[:stacked], config)) if stacked else None)
         self.rest = nnx.List(
             [make_block(config, config.letters[i], keys[i]) for i in range(stacked, config.num_layers)]
         )
@@ -88,6 +90,9 @@ class Decoder(nnx.Module):
         tokens: Int[Array, "B T"],
         *,
         positions: Num[Array, "... T"] | None = None,
+        segments: Segments | None = None,
+        deterministic: bool = True,
+        dropout_key: jax.Array | None = None,
         return_weights: bool = False,
         backend: str = "auto",
     ) -> Float[Array, "B T vocab"] | WithWeights:
@@ -98,6 +103,12 @@ class Decoder(nnx.Module):
                 not known, its vector is NaN, which the logits show.
             positions: where the tokens stand for the rotary embedding, [T] or [B, T], and nothing else; None
                 means 0, 1, 2, ... Patterns count rows.
+            segments: documents packed into one row, or padding, see `Segments`. With its positions="segment"
+                patterns restart at every document, and so does the rotary embedding unless `positions` say
+                where the tokens stand.
+            deterministic: True switches dropout off.
+            dropout_key: a JAX key, folded with each layer's number; needed with `deterministic=False` and a
+                `config.dropout_rate` above 0.
             return_weights: also return every layer's attention weights; runs dense.
             backend: as in `attend`.
 
@@ -107,8 +118,8 @@ class Decoder(nnx.Module):
 
         Raises:
             TypeError: if tokens are not integers.
-            ValueError: if tokens are not [B, T], an id is outside the vocabulary, or positions are given to a
-                model without rotation.
+            ValueError: if tokens are not [B, T], an id is outside the vocabulary, positions are given to a
+                model without rotation, or dropout lacks its key.
         """
         if tokens.ndim != 2:
             raise ValueError(f"tokens{tokens.shape} must be [B, T]; a single sequence is tokens[None]")
@@ -116,13 +127,22 @@ class Decoder(nnx.Module):
             raise ValueError("positions= feeds the rotary embedding only, and this model has theta=None")
         x = self.embedding(tokens)
         options = Options(return_weights, backend, self.config.remat)
+        where, keys = (positions, segments), self._dropout_keys(deterministic, dropout_key)
+        stacked = self.config.num_periods * len(self.config.layout)
         weights: tuple[Any, ...] = ()
         if self.periods is not None:
             graph, stack = nnx.split(self.periods)
-            x, weights = scan_periods(graph, stack, x, positions, options)
-        x, more = run_blocks(self.rest, x, positions, options)
+            per_period = None if keys is None else by_period(keys[:stacked], self.config)
+            x, weights = scan_periods(graph, stack, x, where, per_period, options)
+        x, more = run_blocks(self.rest, x, where, None if keys is None else keys[stacked:], options)
         logits = (self.embedding if self.head is None else self.head).logits(self.norm(x))
         return WithWeights(logits, weights + more) if return_weights else logits
+
+    def _dropout_keys(self, deterministic: bool, key: Any) -> Any:
+        """A key for every layer, or None where nothing is dropped."""
+        if deterministic or not check_rate(self.config.dropout_rate, key):
+            return None
+        return layer_keys(key, self.config.num_layers)
 
     def block(self, i: int) -> Block:
         """Layer i with its own parameters (a copy, where layers are stacked)."""
@@ -146,32 +166,39 @@ class Options(NamedTuple):
 # Jitted, because a bare scan is compiled anew at every eager call.
 @functools.partial(jax.jit, static_argnames=("graph", "options"))
 def scan_periods(
-    graph: Any, stack: Any, x: jax.Array, positions: Any, options: Options
+    graph: Any, stack: Any, x: jax.Array, where: Any, keys: Any, options: Options
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
     """x through every period of the stack; the weights of each layer in order, if asked for."""
 
-    def one_period(x: Any, state: Any) -> Any:
-        return run_blocks(nnx.merge(graph, state).blocks, x, positions, options)
+    def one_period(x: Any, xs: Any) -> Any:
+        state, keys = xs
+        return run_blocks(nnx.merge(graph, state).blocks, x, where, keys, options)
 
-    x, stacks = jax.lax.scan(one_period, x, stack)
+    x, stacks = jax.lax.scan(one_period, x, (stack, keys))
     periods = stacks[0].shape[0] if stacks else 0
     return x, tuple(weights[period] for period in range(periods) for weights in stacks)
 
 
 def run_blocks(
-    blocks: Any, x: jax.Array, positions: Any, options: Options
+    blocks: Any, x: jax.Array, where: Any, keys: Any, options: Options
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    """x through the blocks one after the other; the weights of each, if asked for."""
+    """x through the blocks one after the other; the weights of each, if asked for.
+
+    `where` is (positions, segments), `keys` the dropout key of each block or None.
+    """
     weights = []
-    for block in blocks:
-        out = _run_block(block, x, positions, options)
+    for i, block in enumerate(blocks):
+        out = _run_block(block, x, where, None if keys is None else keys[i], options)
         x = out.y if options.return_weights else out
         weights += [out.weights] if options.return_weights else []
     return x, tuple(weights)
 
 
-def _run_block(block: Block, x: jax.Array, positions: Any, options: Options) -> Any:
-    keywords = dict(positions=positions, return_weights=options.return_weights, backend=options.backend)
+def _run_block(block: Block, x: jax.Array, where: Any, key: Any, options: Options) -> Any:
+    keywords = dict(
+        positions=where[0], segments=where[1], deterministic=key is None, dropout_key=key,
+        return_weights=options.return_weights, backend=options.backend,
+    )  # fmt: skip
     if not options.remat:
         return block(x, **keywords)
     graph, state = nnx.split(block)
@@ -193,6 +220,11 @@ def layer_keys(key: jax.Array, num_layers: int) -> jax.Array:
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(num_layers, dtype=jnp.uint32))
 
 
+def by_period(keys: jax.Array, config: Config) -> jax.Array:
+    """Keys of layers [L] as [period, layer]."""
+    return keys.reshape(-1, len(config.layout), *keys.shape[1:])
+
+
 def make_block(config: Config, letter: str, key: jax.Array) -> Block:
     """A block of this letter. Both projections into the residual stream start 1 / sqrt(2 num_layers) smaller
     (Radford et al. 2019, GPT-2), so that the stream keeps its size with depth."""
@@ -207,6 +239,8 @@ def make_block(config: Config, letter: str, key: jax.Array) -> Block:
         rope=config.rope(letter),
         qk_norm=config.qk_norm,
         soft_cap=config.soft_cap,
+        learned_sinks=config.learned_sinks,
+        dropout_rate=config.dropout_rate,
         rngs=rngs,
         **shared,
     )

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attnjax.patterns import Pattern, PerHead, parse
+from attnjax.rope_scaling import read_scaling
 
 
 class Letters(Mapping[str, Any]):
@@ -59,6 +60,14 @@ def read_legend(legend: Any) -> Letters:
             raise TypeError(f"legend[{letter!r}]={pattern!r} is not a pattern; give one or its text")
         patterns[letter] = pattern
     return Letters(patterns)
+
+
+def read_scalings(scaling: Any, legend: Mapping[str, Any]) -> Any:
+    """One rope scaling for all letters, or, from a mapping whose keys are letters, `Letters` of them."""
+    if not isinstance(scaling, Mapping) or any(len(str(key)) != 1 for key in scaling) or not scaling:
+        return read_scaling(scaling)
+    check_letters(scaling, legend, "rope_scaling")
+    return Letters({letter: read_scaling(rule) for letter, rule in scaling.items()})
 
 
 def check_letters(letters: Any, known: Mapping[str, Any], what: str) -> None:

@@ -9,3 +9,7 @@ from attnjax.nn.flax_attention import attention_fn as attention_fn
 from attnjax.nn.mlp import SwiGLU as SwiGLU
 from attnjax.nn.norm import RMSNorm as RMSNorm
 from attnjax.rope import Rope as Rope
+from attnjax.rope_scaling import DynamicScaling as DynamicScaling
+from attnjax.rope_scaling import LinearScaling as LinearScaling
+from attnjax.rope_scaling import Llama3Scaling as Llama3Scaling
+from attnjax.rope_scaling import YarnScaling as YarnScaling

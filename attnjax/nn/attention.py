@@ -10,20 +10,22 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Num
 
 from attnjax.attend import attend
+from attnjax.dropout import check_rate
 from attnjax.nn.dense import attention_weights, check_backend
 from attnjax.nn.norm import RMSNorm
+from attnjax.nn.settings import as_rope, head_sizes, pattern_for
 from attnjax.patterns import Pattern, PerHead
-from attnjax.patterns.checks import integer
 from attnjax.rope import Rope
 from attnjax.scores import check_scale, check_soft_cap
-from attnjax.visible import check_pattern
+from attnjax.segments import Segments, restarted
+from attnjax.visible import positions as rows_from_0
 
 
 class WithWeights(NamedTuple):
     """What a layer returns under `return_weights=True`."""
 
     y: jax.Array  # [B, T, D]
-    weights: jax.Array  # [B, N, T, S]; rows sum to 1, or are 0 where a query sees no key
+    weights: jax.Array  # [B, N, T, S] after dropout; without it and sinks rows sum to 1, or 0 if they see no key
 
 
 class Attention(nnx.Module):
@@ -48,8 +50,9 @@ class Attention(nnx.Module):
         scale: factor on q.k; None means 1 / sqrt(H).
         use_bias: biases on query, key and value.
         out_bias: bias on the output; None means as `use_bias`.
-        learned_sinks: not available in this version, False only.
-        dropout_rate: not available in this version, 0 only.
+        learned_sinks: one learned logit per query head, `sinks` [N], that joins every softmax without a value
+            (gpt-oss 2025), so that a head may look at nothing. They start at 0 and are neither scaled nor capped.
+        dropout_rate: share of the attention weights that a call with `deterministic=False` drops.
         dtype: dtype of the computation and of the output; scores and softmax are float32 at least.
         param_dtype: dtype of the parameters.
         rngs: where the first weights come from (truncated normal of variance 1 / fan-in).
@@ -88,14 +91,13 @@ class Attention(nnx.Module):
         param_dtype: Any = jnp.float32,
         rngs: nnx.Rngs,
     ):
-        _check_dropout(dropout_rate)
-        _refuse(learned_sinks=learned_sinks or None)
         D, N, K, H = head_sizes(d_model, num_heads, num_kv_heads, head_dim)
         self.d_model, self.num_heads, self.num_kv_heads, self.head_dim = D, N, K, H
         self.pattern = pattern_for(pattern, N)
         self.rope = as_rope(rope, H)
         self.scale, self.soft_cap = check_scale(scale, H), check_soft_cap(soft_cap)
-        self.dropout_rate, self.dtype = dropout_rate, dtype
+        self.dropout_rate = check_rate(dropout_rate, key="given with each call")
+        self.dtype = dtype
 
         options = dict(dtype=dtype, param_dtype=param_dtype, rngs=rngs)
         self.query = nnx.Linear(D, N * H, use_bias=use_bias, **options)
@@ -104,6 +106,7 @@ class Attention(nnx.Module):
         self.out = nnx.Linear(N * H, D, use_bias=use_bias if out_bias is None else out_bias, **options)
         norms = [RMSNorm(H, dtype=dtype, param_dtype=param_dtype) if qk_norm else None for _ in range(2)]
         self.query_norm, self.key_norm = map(nnx.data, norms)
+        self.sinks = nnx.data(nnx.Param(jnp.zeros((N,), param_dtype)) if learned_sinks else None)
 
     @typing.no_type_check
     def __call__(
@@ -112,7 +115,7 @@ class Attention(nnx.Module):
         kv: Float[Array, "... S D"] | None = None,
         *,
         positions: Num[Array, "... T"] | None = None,
-        segments: Any = None,
+        segments: Segments | None = None,
         mask: Bool[Array, "..."] | None = None,
         cache: Any = None,
         deterministic: bool = True,
@@ -122,21 +125,24 @@ class Attention(nnx.Module):
     ) -> Float[Array, "... T D"] | WithWeights:
         """Attends from x to itself, or to `kv` (cross attention).
 
-        The pattern always counts rows: query row i is position i and key row j is position j. A pattern that
-        depends on positions therefore needs as many rows in `kv` as in x; cross attention normally uses
-        `Full()` with `mask=`.
+        The pattern counts rows, query row i being position i and key row j position j, unless
+        `segments` restart it. A pattern that depends on positions therefore needs as many rows in `kv` as in x;
+        cross attention normally uses `Full()` with `mask=` or `segments=`.
 
         Args:
             x: [B, T, D] or [T, D].
             kv: [B, S, D] or [S, D], where keys and values come from; None means x.
             positions: where the queries stand for `rope`, [T] or [B, T], and nothing else; None means row
-                0, 1, 2, ... In self attention the keys stand there too, rows of `kv` always count from 0.
-            segments: not available in this version, None only.
+                0, 1, 2, ... In self attention the keys stand there too; rows of `kv` count from 0.
+            segments: documents packed into one row, padding or lengths; see `Segments`. With its
+                positions="segment" pattern and rope both restart at every document, queries and keys, but
+                for the rows that `positions` places.
             mask: True = may look, broadcast to [B, N, T, S]; narrows the pattern.
             cache: not available in this version, None only.
-            deterministic: True switches dropout off; while `dropout_rate` is 0 only, both values do the same.
-            dropout_key: not needed while `dropout_rate` is 0.
-            return_weights: also return the attention weights. Runs dense, whatever the length.
+            deterministic: True switches dropout off.
+            dropout_key: a JAX key; needed with `deterministic=False` and a `dropout_rate` above 0. Layers that
+                share a key drop the same pairs, so fold the layer's number into it.
+            return_weights: also return the attention weights, after dropout. Runs dense, whatever the length.
             backend: as in `attend`.
 
         Returns:
@@ -147,15 +153,22 @@ class Attention(nnx.Module):
             ValueError: if shapes do not fit, the pattern needs T == S, an option is not available, or the
                 weights would take over 2 GiB.
         """
-        _refuse(cache=cache, segments=segments)
-        q, k, v = self.project(x, kv, positions=positions)
-        check_lengths(self.pattern, q.shape[-3], k.shape[-3])
-        options = dict(scale=self.scale, soft_cap=self.soft_cap, mask=mask)
+        if cache is not None:
+            raise ValueError("cache= is not available in this version; leave it None")
+        q, k, v = self.project(x, kv, positions=positions, segments=segments)
+        if not restarts(segments):
+            check_lengths(self.pattern, q.shape[-3], k.shape[-3])
+        rate = 0.0 if deterministic else self.dropout_rate
+        options = dict(
+            scale=self.scale, soft_cap=self.soft_cap, mask=mask, segments=segments,
+            sink_logits=None if self.sinks is None else self.sinks[...],
+            dropout_rate=rate, dropout_key=dropout_key if rate else None,
+        )  # fmt: skip
         if not return_weights:
             return self._combine(attend(q, k, v, self.pattern, backend=backend, **options))
         check_backend(backend)
-        y = self._combine(attend(q, k, v, self.pattern, backend="dense", **options))
-        return WithWeights(y, attention_weights(q, k, self.pattern, **options))
+        weights = attention_weights(q, k, v, self.pattern, **options)
+        return WithWeights(self._combine(attend(q, k, v, self.pattern, backend="dense", **options)), weights)
 
     @typing.no_type_check
     def project(
@@ -164,6 +177,7 @@ class Attention(nnx.Module):
         kv: Float[Array, "... S D"] | None = None,
         *,
         positions: Num[Array, "... T"] | None = None,
+        segments: Segments | None = None,
     ) -> tuple[Float[Array, "... T N H"], Float[Array, "... S K H"], Float[Array, "... S K H"]]:
         """Queries, keys and values as they meet in the scores: projected, normalised, rotated."""
         source = x if kv is None else kv
@@ -176,9 +190,11 @@ class Attention(nnx.Module):
         if self.query_norm is not None and self.key_norm is not None:
             q, k = self.query_norm(q), self.key_norm(k)
         if self.rope is not None:
-            rows = positions if positions is not None else jnp.arange(x.shape[-2])
-            q = self.rope(q, rows)
-            k = self.rope(k, rows if kv is None else jnp.arange(source.shape[-2]))
+            q_rows, k_rows = standing(x, source, segments)
+            if positions is not None:
+                q_rows, k_rows = positions, positions if kv is None else k_rows
+            length = self.rope.length(q_rows, k_rows)
+            q, k = self.rope(q, q_rows, length), self.rope(k, k_rows, length)
         return q, k, v
 
     def _combine(self, o: jax.Array) -> jax.Array:
@@ -196,67 +212,24 @@ class Attention(nnx.Module):
             raise ValueError("positions= feeds rope only, and this layer has rope=None; leave positions out")
 
 
-def _refuse(**options: Any) -> None:
-    for name, value in options.items():
-        if value is not None:
-            raise ValueError(f"{name}= is not available in this version; leave it None")
-
-
-def head_sizes(
-    d_model: Any, num_heads: Any, num_kv_heads: Any = None, head_dim: Any = None
-) -> tuple[int, int, int, int]:
-    """(D, N, K, H) as ints that fit together, or an error that names the two that do not."""
-    D, N = integer("d_model", d_model, 1), integer("num_heads", num_heads, 1)
-    K = N if num_kv_heads is None else integer("num_kv_heads", num_kv_heads, 1)
-    if N % K:
-        near = max(n for n in range(1, N + 1) if N % n == 0 and n <= K)
-        raise ValueError(
-            f"num_heads={N} is not a multiple of num_kv_heads={K}; every key head serves the same number of "
-            f"query heads, so take num_kv_heads={near} or num_heads={K * -(-N // K)}"
-        )
-    if head_dim is None and D % N:
-        raise ValueError(
-            f"d_model={D} is not a multiple of num_heads={N}; give head_dim= (any size works) or take "
-            f"d_model={N * -(-D // N)}"
-        )
-    return D, N, K, D // N if head_dim is None else integer("head_dim", head_dim, 1)
-
-
-def _check_dropout(dropout_rate: float) -> None:
-    if not 0.0 <= dropout_rate < 1.0:
-        raise ValueError(f"dropout_rate={dropout_rate} must be at least 0 and below 1")
-    if dropout_rate:
-        raise ValueError(f"dropout_rate={dropout_rate}: dropout is not available in this version; leave it 0")
-
-
-def pattern_for(pattern: Any, num_heads: int) -> Any:
-    """The pattern, if it is one and has a part for every head."""
-    check_pattern(pattern)
-    if isinstance(pattern, PerHead) and len(pattern.patterns) != num_heads:
-        raise ValueError(f"{pattern} has {len(pattern.patterns)} heads, but num_heads={num_heads}")
-    return pattern
-
-
-def as_rope(rope: Any, head_dim: int) -> Rope | None:
-    """The forms that `rope=` takes, as one record that fits heads of this size."""
-    if rope is None:
-        return None
-    if isinstance(rope, Mapping):
-        rope = Rope(**rope)
-    elif not isinstance(rope, Rope):
-        if isinstance(rope, bool) or not isinstance(rope, (int, float)):
-            raise TypeError(
-                f"rope={rope!r} is a {type(rope).__name__}; give None, Rope(theta=10000.0), a mapping of its "
-                "settings or a number (its theta)"
-            )
-        rope = Rope(theta=rope)
-    rope.check_head(head_dim)
-    return rope
-
-
 def check_lengths(pattern: Any, T: int, S: int) -> None:
     if T != S and pattern.depends_on_positions:
         raise ValueError(
             f"x has T={T} rows and kv S={S}, but {pattern} compares positions, and both sides count from 0; "
             "for cross attention use Full() with mask=, or call attend(..., q_offset=) on project(x, kv)"
         )
+
+
+def restarts(segments: Any) -> bool:
+    """Whether positions restart at every document (what is no Segments at all, `attend` refuses)."""
+    return isinstance(segments, Segments) and segments.positions == "segment"
+
+
+def standing(x: Any, source: Any, segments: Any) -> tuple[Any, Any]:
+    """Where the rows of queries and keys stand for rope: [T] and [S], or [B|1, T] and [B|1, S]."""
+    T, S = x.shape[-2], source.shape[-2]
+    if not restarts(segments):
+        return rows_from_0(T), rows_from_0(S)
+    ids = segments.ids(x.shape[0] if x.ndim == 3 else 1, T, S)
+    q_rows, k_rows = restarted(ids.q), restarted(ids.k)
+    return (q_rows, k_rows) if x.ndim == 3 else (q_rows[0], k_rows[0])

@@ -3,6 +3,7 @@
 import typing
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Num
@@ -10,6 +11,7 @@ from jaxtyping import Array, Float, Num
 from attnjax.nn.attention import Attention, WithWeights
 from attnjax.nn.mlp import SwiGLU
 from attnjax.nn.norm import RMSNorm
+from attnjax.segments import Segments
 
 
 class Block(nnx.Module):
@@ -61,14 +63,21 @@ class Block(nnx.Module):
         x: Float[Array, "B T D"],
         *,
         positions: Num[Array, "... T"] | None = None,
+        segments: Segments | None = None,
+        deterministic: bool = True,
+        dropout_key: jax.Array | None = None,
         return_weights: bool = False,
         backend: str = "auto",
     ) -> Float[Array, "B T D"] | WithWeights:
-        """One layer. `positions` feed the attention's rope; a block without rope has no use for them."""
+        """One layer; the options are those of `Attention`.
+
+        `positions` feed the attention's rope; a block without rope has no use for them.
+        """
         rows = positions if self.attention.rope is not None else None
         found = self.attention(
-            self.attention_norm(x), positions=rows, return_weights=return_weights, backend=backend
-        )
+            self.attention_norm(x), positions=rows, segments=segments, deterministic=deterministic,
+            dropout_key=dropout_key, return_weights=return_weights, backend=backend,
+        )  # fmt: skip
         y, weights = found if return_weights else (found, None)
         x = x.astype(self.dtype) + y
         x = x + self.mlp(self.mlp_norm(x))

@@ -1,36 +1,30 @@
 """The attention weights themselves, for callers who ask for them."""
 
+import functools
 import math
 from typing import Any
 
 import jax
 
-from attnjax.blend import weights
-from attnjax.scores import scores
-from attnjax.shapes import to_rank
-from attnjax.visible import visible
+from attnjax.backends import dense
+from attnjax.call import Call, Options, without_hidden_keys
+from attnjax.door import call_of
 
 LIMIT = 2 * 2**30  # bytes of one array of weights
 
 
-def attention_weights(
-    q: jax.Array,
-    k: jax.Array,
-    pattern: Any,
-    *,
-    scale: float | None = None,
-    soft_cap: float | None = None,
-    bias: jax.Array | None = None,
-    mask: jax.Array | None = None,
-) -> jax.Array:
-    """[*B, N, T, S], float32 (float64 when an input is); the arguments are those of `attend`."""
-    (T, N), S = q.shape[-3:-1], k.shape[-3]
-    check_size((*q.shape[:-3], N, T, S))
-    may_look = visible(pattern, T, S)
-    if mask is not None:
-        may_look = may_look & to_rank(mask, 4)
-    s = scores(q, k, scale=scale, soft_cap=soft_cap, bias=bias)
-    return weights(s, may_look)
+def attention_weights(q: jax.Array, k: jax.Array, v: jax.Array, pattern: Any, **options: Any) -> jax.Array:
+    """[*B, N, T, S] after dropout, float32 (float64 when an input is); the arguments are those of `attend`."""
+    call, dims = call_of(q, k, v, pattern, **options)
+    shape = (dims.B, dims.N, dims.T, dims.S)
+    check_size(shape if dims.batched else shape[1:])
+    weights = _weights(call.diff, call.facts, call.options)
+    return weights if dims.batched else weights[0]
+
+
+@functools.partial(jax.jit, static_argnames=("options",))
+def _weights(diff: Any, facts: Any, options: Options) -> jax.Array:
+    return dense.weights(without_hidden_keys(Call(options, diff, facts)))
 
 
 def check_size(shape: tuple[int, ...]) -> None:

@@ -22,7 +22,8 @@ def attention_fn(pattern: Pattern | PerHead) -> Callable[..., jax.Array]:
     """A function for `nnx.MultiHeadAttention(attention_fn=...)` that attends by `pattern`.
 
     It takes what flax's `dot_product_attention` takes: query, key and value with any leading axes, `mask`
-    (flax's helpers make it of floats: nonzero = may look), `bias`, `is_causal`, `dtype`, `precision`, and
+    (flax's helpers make it of floats: nonzero = may look), `bias`, `is_causal`, `dtype`, `precision`, dropout
+    (`broadcast_dropout` drops alike in all sequences and heads, as in flax by default), and
     `sow_weights=True` of the module. `is_causal` and `mask` only narrow the pattern. A query that sees no key
     gives 0, where flax gives the mean of all values.
 
@@ -35,7 +36,8 @@ def attention_fn(pattern: Pattern | PerHead) -> Callable[..., jax.Array]:
     Raises:
         TypeError: if `pattern` is not a pattern.
         ValueError: (the function) if T != S and the pattern depends on positions, as in flax's decode mode,
-            which does not say where the query stands; if dropout is on; if `input_positions` are given.
+            which does not say where the query stands; if dropout is on without an rng; if `input_positions`
+            are given.
 
     Example:
         >>> import attnjax as aj, jax.numpy as jnp
@@ -82,8 +84,6 @@ class _AttentionFn:
         is_causal: bool = False,
         input_positions: Any = None,
     ) -> jax.Array:
-        if dropout_rate and not deterministic:
-            raise ValueError(f"dropout_rate={dropout_rate}: dropout is not available in this version")
         if input_positions is not None:
             raise ValueError("input_positions= is for a rope, and attention_fn has none; use nn.Attention")
         query, key, value = promote_dtype((query, key, value), dtype=dtype)
@@ -94,10 +94,14 @@ class _AttentionFn:
         options = dict(
             bias=None if bias is None else _flat("bias", bias, lead, (N, T, S)),
             mask=None if mask is None else _flat("mask", mask, lead, (N, T, S)) != 0,
+            dropout_rate=0.0 if deterministic else dropout_rate,
+            dropout_key=dropout_rng,
+            dropout_shared=broadcast_dropout,
+            precision=precision,
         )
-        o: Any = attend(q, k, v, pattern, precision=precision, **options)
+        o: Any = attend(q, k, v, pattern, **options)
         if module is not None:
-            weights = attention_weights(q, k, pattern, **options)
+            weights = attention_weights(q, k, v, pattern, **options)
             module.sow(nnx.Intermediate, "attention_weights", weights.reshape(*lead, N, T, S))
         return o.reshape(*lead, *o.shape[1:])
 

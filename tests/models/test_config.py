@@ -6,6 +6,7 @@ import pickle
 import jax.numpy as jnp
 import pytest
 
+from attnjax import nn
 from attnjax.models import Config
 from attnjax.models.layout import layer_letters
 from attnjax.patterns import Causal, PerHead, Sink, Window
@@ -64,6 +65,28 @@ def test_theta_per_letter_and_none_for_no_rotation():
     assert hash(config) == hash(dataclasses.replace(config))
 
 
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+
+
+def test_rope_scaling_for_all_layers_or_per_letter():
+    record = nn.YarnScaling(4.0, original_max_position_embeddings=64)
+    both = Config(**SMALL, **HYBRID, rope_scaling=YARN)
+    assert both == Config(**SMALL, **HYBRID, rope_scaling=record)
+    assert both.rope("L") == both.rope("G") == nn.Rope(1e4, scaling=record)
+    one = Config(**SMALL, **HYBRID, rope_scaling={"G": YARN}, theta={"L": 100.0, "G": 1e4})
+    assert one.rope("G") == nn.Rope(1e4, scaling=record) and one.rope("L") == nn.Rope(100.0)
+    assert len({both, one, dataclasses.replace(one), Config(**SMALL, **HYBRID)}) == 3
+    assert pickle.loads(pickle.dumps(one)) == one
+    # One scaling for all layers passes over those that do not rotate.
+    mixed = Config(**SMALL, **HYBRID, rope_scaling=YARN, theta={"L": None, "G": 1e4})
+    assert mixed.rope("L") is None and mixed.rope("G").scaling == record
+
+
+def test_dropout_and_sinks_are_fields():
+    config = Config(**SMALL, dropout_rate=0, learned_sinks=True)
+    assert config.dropout_rate == 0.0 and config.learned_sinks and not Config(**SMALL).learned_sinks
+
+
 def test_dtypes_may_be_text():
     config = Config(**SMALL, dtype="bfloat16")
     assert config.dtype == jnp.bfloat16 and config.param_dtype == jnp.float32
@@ -87,6 +110,13 @@ def test_dtypes_may_be_text():
         (ValueError, "theta=-1", dict(theta=-1.0)),
         (TypeError, "theta='1e4'", dict(theta="1e4")),
         (ValueError, "H=3 is odd", dict(head_dim=3)),
+        (ValueError, "rope_scaling letter 'g' .* did you mean 'G'", dict(HYBRID, rope_scaling={"g": YARN})),
+        (ValueError, "the key 'facto'.* did you mean 'factor'", dict(rope_scaling=dict(YARN, facto=1))),
+        (TypeError, "scaling='yarn' is a str", dict(rope_scaling={"G": "yarn"})),
+        (ValueError, "'L', but their theta is None", dict(HYBRID, rope_scaling={"L": YARN}, theta={"L": None, "G": 1e4})),
+        (ValueError, "layers 'G', but their theta is None", dict(rope_scaling=YARN, theta=None)),
+        (ValueError, "dropout_rate=1.0 must be at least 0 and below 1", dict(dropout_rate=1.0)),
+        (TypeError, "dropout_rate='0.1' is a str", dict(dropout_rate="0.1")),
         (ValueError, "num_heads=2 is not a multiple of num_kv_heads=3", dict(num_kv_heads=3)),
         (ValueError, "d_model=15 is not a multiple of num_heads=2", dict(d_model=15)),
         (TypeError, "num_heads='four' is a str", dict(num_heads="four")),

@@ -5,6 +5,8 @@
 
 import numpy as np
 
+from tests.support import oracle
+
 
 def parameters(module, dtype=np.float64):
     """{'path.to.kernel': array} of a module's parameters."""
@@ -27,6 +29,17 @@ def rotate(x, positions, theta=10000.0, layout="half", R=None, dtype=np.float64)
     return out
 
 
+def dropout(rate, key, shape, shared=False):
+    """Factors on the weights [B, N, T, S], from the hash of key and position in Python integers."""
+    import jax
+
+    words = [int(word) for word in np.asarray(jax.random.key_data(key))]
+    found = np.zeros(shape)
+    for b, n, i, j in np.ndindex(shape):
+        found[b, n, i, j] = oracle.kept(rate, words, *((0, 0) if shared else (b, n)), i, j) / (1 - rate)
+    return found
+
+
 def rms_norm(x, scale, eps=1e-6):
     return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + np.asarray(eps, x.dtype)) * scale
 
@@ -36,8 +49,11 @@ def swiglu(x, p, at):
     return (gate / (1 + np.exp(-gate)) * (x @ p[f"{at}up.kernel"])) @ p[f"{at}down.kernel"]
 
 
-def attention(x, p, seen, *, N, K, kv=None, at="", positions=None, kv_positions=None, theta=None, soft_cap=None):
-    """One attention layer, query by query: (y [B, T, D], weights [B, N, T, S]). `seen` is [T, S] or [B, N, T, S]."""
+def attention(
+    x, p, seen, *, N, K, kv=None, at="", positions=None, kv_positions=None, theta=None, soft_cap=None, dropout=None
+):
+    """One attention layer, query by query: (y [B, T, D], weights [B, N, T, S]). `seen` is [T, S] or [B, N, T, S];
+    `dropout` [B, N, T, S] are factors on the weights; a parameter `sinks` [N] joins the softmax without a value."""
     kv, dtype = (x if kv is None else kv), x.dtype.type
 
     def project(name, source, heads):
@@ -50,7 +66,7 @@ def attention(x, p, seen, *, N, K, kv=None, at="", positions=None, kv_positions=
     (B, T, _, H), S = q.shape, k.shape[1]
     if theta is not None:
         positions = np.arange(T) if positions is None else positions
-        kv_positions = positions if kv is x else np.arange(S)
+        kv_positions = positions if kv is x else np.arange(S) if kv_positions is None else kv_positions
         q, k = (
             rotate(side, np.broadcast_to(where, side.shape[:2])[:, :, None], theta, dtype=dtype)
             for side, where in ((q, positions), (k, kv_positions))
@@ -62,19 +78,23 @@ def attention(x, p, seen, *, N, K, kv=None, at="", positions=None, kv_positions=
         if len(cols):
             s = k[b, cols, n // (N // K)] @ q[b, t, n] / dtype(np.sqrt(H))
             s = s if soft_cap is None else dtype(soft_cap) * np.tanh(s / dtype(soft_cap))
-            e = np.exp(s - s.max())
-            weights[b, n, t, cols] = e / e.sum()
+            sink = p[f"{at}sinks"][n] if f"{at}sinks" in p else dtype(-np.inf)
+            e = np.exp(s - max(s.max(), sink))
+            weights[b, n, t, cols] = e / (e.sum() + np.exp(sink - max(s.max(), sink)))
+            weights[b, n, t, cols] *= 1 if dropout is None else dropout[b, n, t, cols].astype(dtype)
             o[b, t, n] = weights[b, n, t, cols] @ v[b, cols, n // (N // K)]
     return o.reshape(B, T, N * H) @ p[f"{at}out.kernel"] + p.get(f"{at}out.bias", dtype(0)), weights
 
 
-def decoder(tokens, p, seen, *, N, K, theta):
-    """Logits of a decoder with unrolled layers; `seen` and `theta` hold one entry per layer."""
+def decoder(tokens, p, seen, *, N, K, theta, positions=None, dropout=None):
+    """Logits of a decoder with unrolled layers; `seen`, `theta` and `dropout` hold one entry per layer."""
     x = p["embedding.table"][tokens]
     for i, (mask, base) in enumerate(zip(seen, theta, strict=True)):
         at = f"rest.{i}."
         h = rms_norm(x, p[f"{at}attention_norm.scale"])
-        x = x + attention(h, p, mask, N=N, K=K, at=f"{at}attention.", theta=base)[0]
+        kept = None if dropout is None else dropout[i]
+        options = dict(at=f"{at}attention.", theta=base, positions=positions, dropout=kept)
+        x = x + attention(h, p, mask, N=N, K=K, **options)[0]
         x = x + swiglu(rms_norm(x, p[f"{at}mlp_norm.scale"]), p, f"{at}mlp.")
     head = p["head.kernel"] if "head.kernel" in p else p["embedding.table"].T
     return rms_norm(x, p["norm.scale"]) @ head

@@ -9,6 +9,7 @@ from flax.nnx.nn.attention import dot_product_attention_weights
 
 from attnjax import nn
 from attnjax.patterns import Causal, Full, PerHead, Sink, Window
+from tests.nn import by_hand
 from tests.support.budget import budget
 
 T = 7
@@ -24,7 +25,7 @@ def sample(*shape, dtype=np.float32, seed=0):
 
 def modules(pattern, **options):
     """The same flax module with our function and with flax's."""
-    make = lambda **own: nnx.MultiHeadAttention(4, 8, decode=False, rngs=nnx.Rngs(0), **options, **own)  # noqa: E731
+    make = lambda **own: nnx.MultiHeadAttention(4, 8, decode=False, rngs=nnx.Rngs(0), **options, **own)
     return make(attention_fn=nn.attention_fn(pattern)), make()
 
 
@@ -114,13 +115,34 @@ def test_decode_and_unequal_lengths_name_the_way_out():
         ours(sample(1, T, 8), sample(1, 3, 8))
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_d04_dropout_of_flax_modules_drops_by_position(shared):
+    # Flax shares what is dropped between sequences and heads unless broadcast_dropout=False, and so do we.
+    options = dict(dropout_rate=0.5, broadcast_dropout=shared)
+    ours, _ = modules(Causal(), **options)
+    (plain, _), x = modules(Causal()), sample(2, T, 8)
+    np.testing.assert_array_equal(ours(x, deterministic=True), plain(x))
+    rngs = nnx.Rngs(dropout=7)
+    _, found = nnx.capture(ours, nnx.Intermediate)(x, deterministic=False, rngs=rngs, sow_weights=True)
+    kept = np.asarray(jax.tree.leaves(found)[0]) != 0
+    factors = by_hand.dropout(0.5, nnx.Rngs(dropout=7).dropout(), kept.shape, shared)
+    np.testing.assert_array_equal(kept, (factors > 0) & (COL <= ROW))
+    assert np.all(kept == kept[0, 0]) == shared
+
+
+def test_dropout_reaches_the_output_of_any_leading_axes():
+    q, k, v = (sample(3, 2, T, 2, 4, seed=s) for s in range(3))
+    options = dict(dropout_rate=0.4, dropout_rng=jax.random.key(1), broadcast_dropout=False)
+    deep = nn.attention_fn(Causal())(q, k, v, **options)
+    flat = nn.attention_fn(Causal())(*(x.reshape(6, T, 2, 4) for x in (q, k, v)), **options)
+    np.testing.assert_allclose(deep.reshape(flat.shape), flat, atol=1e-6)
+    assert abs(deep - nn.attention_fn(Causal())(q, k, v)).max() > 0.01
+
+
 def test_what_it_cannot_honour_is_an_error():
-    ours, _ = modules(Causal(), dropout_rate=0.3)
-    x = sample(1, T, 8)
-    ours(x, deterministic=True)
-    with pytest.raises(ValueError, match="dropout_rate=0.3: dropout is not available"):
-        ours(x, deterministic=False)
     q = sample(1, T, 2, 4)
+    with pytest.raises(ValueError, match="dropout_rate=0.3 needs dropout_key= .an rng key"):
+        nn.attention_fn(Causal())(q, q, q, dropout_rate=0.3)
     with pytest.raises(ValueError, match="input_positions= is for a rope"):
         nn.attention_fn(Causal())(q, q, q, input_positions=jnp.arange(T))
     with pytest.raises(ValueError, match=r"mask\(2, 1, 7, 7\) does not broadcast .* \(1, 2, 7, 7\)"):

@@ -1,0 +1,204 @@
+"""Reading the two files of a saved model as what they are: bytes that anyone may have written.
+
+Whatever they hold, the answer is their content or a ValueError that names the file and the place. Sizes
+are compared before anything is allocated, and nothing is unpickled or executed.
+
+A safetensors file is 8 bytes of header length (little endian), a JSON header that gives each weight a
+dtype, a shape and a range of bytes, and the bytes. It is read here and not by the safetensors package, which
+hands out no bfloat16 as NumPy and would have to read the file a second time for its checksum.
+"""
+
+import hashlib
+import json
+import math
+import os
+import stat
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+DTYPES = {
+    "F64": np.dtype(np.float64),
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(jnp.bfloat16),
+}
+# A hundred thousand weights fit; parsing what fits takes a few hundred MB at worst.
+HEADER_LIMIT = 16 * 2**20
+CONFIG_LIMIT = 2**20
+MOST_AXES = 8  # a product of a million sizes would take hours
+
+
+class Entry(NamedTuple):
+    """What a header says about one weight; start and stop count from the end of the header."""
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+def open_file(path: Path) -> BinaryIO:
+    """A regular file open for reading: a pipe or a device could block or never end."""
+    try:
+        # O_NONBLOCK, because opening a pipe waits for its other end.
+        number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except (FileNotFoundError, PermissionError):
+        raise
+    except OSError as fault:
+        raise ValueError(f"{path} cannot be read: {fault.strerror}") from None
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise ValueError(f"{path} is not a regular file")
+    return os.fdopen(number, "rb")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object that a small file holds."""
+    with open_file(path) as file:
+        data = file.read(CONFIG_LIMIT + 1)
+    if len(data) > CONFIG_LIMIT:
+        raise ValueError(f"{path} is larger than {CONFIG_LIMIT} bytes; no config is")
+    return parse_json(data, str(path))
+
+
+def parse_json(data: bytes, where: str) -> dict[str, Any]:
+    """A JSON object, strictly: UTF-8, no key twice, no NaN or infinity, no endless int or nesting."""
+    try:
+        found = json.loads(
+            data.decode(),
+            parse_constant=_refuse,
+            parse_float=_finite,
+            parse_int=_short,
+            object_pairs_hook=_each_key_once,
+        )
+    except RecursionError:
+        raise ValueError(f"{where} is nested too deeply") from None
+    except ValueError as fault:
+        raise ValueError(f"{where} is not valid JSON: {fault}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{where} holds a JSON {type(found).__name__}; it must be an object {{...}}")
+    return found
+
+
+def _refuse(word: str) -> float:
+    raise ValueError(f"{word} is not a number")
+
+
+def _finite(text: str) -> float:
+    return float(text) if math.isfinite(float(text)) else _refuse(text)
+
+
+def _short(text: str) -> int:
+    if len(text) > 20:
+        raise ValueError(f"{text[:20]}... is larger than any size")
+    return int(text)
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key!r} stands twice")
+        found[key] = value
+    return found
+
+
+class WeightsFile:
+    """A safetensors file whose header has been read and checked; `read` gives the weights.
+
+    Args:
+        path: the file. Kept open until `close`.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is no well-formed safetensors file of floating weights.
+    """
+
+    def __init__(self, path: Path):
+        self.path, self.file = path, open_file(path)
+        try:
+            self.prefix = self._read_prefix()
+            self.num_bytes = os.fstat(self.file.fileno()).st_size - len(self.prefix)
+            self.entries = self._entries(parse_json(self.prefix[8:], f"the header of {path}"))
+        except BaseException:
+            self.file.close()
+            raise
+
+    def __enter__(self) -> "WeightsFile":
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        self.file.close()
+
+    def read(self) -> tuple[dict[str, np.ndarray], str]:
+        """Every weight by name, and the SHA-256 of the very bytes that they were made from."""
+        digest, weights = hashlib.sha256(self.prefix), {}
+        self.file.seek(len(self.prefix))
+        for name, dtype, shape, start, stop in self.entries:  # in the order of the file, without gaps
+            try:
+                data = self.file.read(stop - start)
+            except MemoryError:
+                raise ValueError(f"{self.path}: the {stop - start} bytes of {name!r} fit no memory") from None
+            if len(data) != stop - start:
+                raise ValueError(f"{self.path} became shorter while it was read")
+            digest.update(data)
+            array = np.frombuffer(data, dtype.newbyteorder("<"))  # as in the file, whatever this machine has
+            weights[name] = array.astype(dtype, copy=False).reshape(shape)
+        return weights, digest.hexdigest()
+
+    def _read_prefix(self) -> bytes:
+        size = os.fstat(self.file.fileno()).st_size
+        length = self.file.read(8)
+        header = int.from_bytes(length, "little")
+        if len(length) < 8 or header > size - 8:
+            raise ValueError(
+                f"{self.path} is truncated or no safetensors file: it has {size} bytes, and its first 8 "
+                f"announce a header of {header}"
+            )
+        if header > HEADER_LIMIT:
+            raise ValueError(f"{self.path} announces a header of {header} bytes; the limit is {HEADER_LIMIT}")
+        return length + self.file.read(header)
+
+    def _entries(self, header: dict[str, Any]) -> list[Entry]:
+        metadata = header.pop("__metadata__", {})
+        if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+            raise ValueError(f"{self.path}: __metadata__ must map names to text")
+        entries = sorted((self._entry(*item) for item in header.items()), key=lambda entry: entry[3:])
+        end = 0
+        for entry in entries:
+            if entry.start != end:
+                how = "overlaps the weight before it" if entry.start < end else "leaves a gap before it"
+                where = f"it starts at {entry.start}, not {end}"
+                raise ValueError(f"{self.path}: weight {entry.name!r} {how}: {where}")
+            end = entry.stop
+        if end != self.num_bytes:
+            what = "is truncated" if end > self.num_bytes else "has bytes that belong to no weight"
+            raise ValueError(f"{self.path} {what}: its weights end at byte {end} of {self.num_bytes}")
+        return entries
+
+    def _entry(self, name: str, found: Any) -> Entry:
+        where = f"{self.path}: weight {name!r}"
+        if not isinstance(found, dict) or set(found) != {"dtype", "shape", "data_offsets"}:
+            raise ValueError(f"{where} must have exactly dtype, shape and data_offsets")
+        dtype, shape, offsets = found["dtype"], found["shape"], found["data_offsets"]
+        if not isinstance(dtype, str) or dtype not in DTYPES:
+            raise ValueError(f"{where} has dtype {dtype!r}; a saved model has {', '.join(DTYPES)} only")
+        if not _sizes(shape) or len(shape) > MOST_AXES:
+            raise ValueError(f"{where} has no valid shape: at most {MOST_AXES} ints of at least 0")
+        if not _sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+            raise ValueError(f"{where} has no valid data_offsets: two ints, 0 <= start <= stop")
+        start, stop = offsets
+        needed = math.prod(shape) * DTYPES[dtype].itemsize
+        if needed != stop - start:
+            raise ValueError(
+                f"{where} has {stop - start} bytes, but {dtype} of shape {tuple(shape)} takes {needed}"
+            )
+        return Entry(name, DTYPES[dtype], tuple(shape), start, stop)
+
+
+def _sizes(found: Any) -> bool:
+    return isinstance(found, list) and all(type(size) is int and size >= 0 for size in found)
