@@ -1,0 +1,53 @@
+# `make learn` trains the small models and judges them, `make test` runs the quick tests; both set up first.
+# PYTHON=python3.13 picks another interpreter, with a virtual environment of its own (.venv-3.13).
+PYTHON ?= python3
+VENV := $(if $(filter python3,$(PYTHON)),.venv,.venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PYTEST := $(BIN)/python -m pytest --durations=5
+
+.DEFAULT_GOAL := help
+.PHONY: help learn test slow lint bench pictures clean
+
+help:
+	@echo "make learn     train small models and check, pattern by pattern, what each one can learn"
+	@echo "make test      the quick tests          make slow   the tests over two seconds"
+	@echo "make lint      ruff and pyright         make bench  speed against jax.nn"
+	@echo "make pictures  redraw docs/images       make clean  remove what these made"
+	@echo "PYTHON=python3.13 make test uses another interpreter, in .venv-3.13"
+
+# Installing is the expensive step: it happens once, and again only when pyproject.toml changes.
+$(VENV)/ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "attnjax needs Python 3.11 or later, and $(PYTHON) is %d.%d; name another one: make PYTHON=python3.13 ..." % v[:2])'
+	@echo "setting up $(VENV) with $$($(PYTHON) --version) (once; a few minutes)"
+	@$(PYTHON) -m venv $(VENV) || { echo "no virtual environment could be made; on Debian: apt install python3-venv"; exit 1; }
+	@$(PIP) install -e ".[train,show,test]"
+	@touch $@
+
+$(VENV)/ready-lint: $(VENV)/ready
+	@echo "adding ruff and pyright to $(VENV)"
+	@$(PIP) install -e ".[lint]"
+	@touch $@
+
+learn: $(VENV)/ready
+	@$(BIN)/python -m train check
+
+test: $(VENV)/ready
+	@$(PYTEST) -m "not slow"
+
+slow: $(VENV)/ready
+	@$(PYTEST) -m slow
+
+lint: $(VENV)/ready-lint
+	@$(BIN)/ruff check .
+	@$(BIN)/pyright --pythonpath $(BIN)/python
+
+bench: $(VENV)/ready
+	@$(BIN)/python benchmarks/attend.py
+
+pictures: $(VENV)/ready
+	@$(BIN)/python docs/make_pictures.py
+
+clean:
+	rm -rf .venv .venv-3.* build dist .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
