@@ -21,6 +21,7 @@ from attnjax.patterns import parse as parse
 from attnjax.reference import trace as trace
 from attnjax.rope import rope as rope
 from attnjax.scores import scores as scores
+from attnjax.segments import Segments as Segments
 from attnjax.visible import additive_mask as additive_mask
 from attnjax.visible import visible as visible
 

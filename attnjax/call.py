@@ -1,11 +1,17 @@
 """The one record of arrays and options that backends read."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
+
+from attnjax import dropout
 from attnjax.patterns import Pattern, PerHead
 from attnjax.scores import Precision
+from attnjax.segments import same_segment
 from attnjax.shapes import Dims
+from attnjax.visible import positions, seen_columns, visible_at
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,9 +20,13 @@ class Options:
 
     pattern: Pattern | PerHead
     scale: float
-    q_offset: int = 0
+    q_offset: int = 0  # where the call has no traced one
     soft_cap: float | None = None
     precision: Precision = None
+    score_fn: Callable[..., Any] | None = None
+    dropout_rate: float = 0.0
+    # what tiles are planned by where positions are known at run time only: a superset of the pattern
+    plan_by: Pattern | PerHead | None = None
     tile: tuple[int, int] | None = None  # rows and columns of a tile; None lets the backend choose
 
 
@@ -24,16 +34,35 @@ class Options:
 class Call:
     """One call of attention. Arrays may be `jax.ShapeDtypeStruct` where only shapes are asked.
 
-    q [B, T, N, H], k [B, S, K, H], v [B, S, K, h]; mask (bool) and bias (floating) are None or
-    [B|1, N|1, T|1, S|1].
+    `diff` holds what is differentiated: q [B, T, N, H], k [B, S, K, H], v [B, S, K, h] and, where given,
+    bias [B|1, N|1, T|1, S|1], sink_logits [B|1, N] and score_params (any tree). `facts` holds, where given,
+    mask (bool, as bias), q_offset [B|1], q_ids [B|1, T] and k_ids [B|1, S], q_pos and k_pos (positions that
+    restart), seed [B|1, 2] and b_index [B].
     """
 
     options: Options
-    q: Any
-    k: Any
-    v: Any
-    bias: Any = None
-    mask: Any = None
+    diff: dict[str, Any]
+    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def q(self) -> Any:
+        return self.diff["q"]
+
+    @property
+    def k(self) -> Any:
+        return self.diff["k"]
+
+    @property
+    def v(self) -> Any:
+        return self.diff["v"]
+
+    @property
+    def bias(self) -> Any:
+        return self.diff.get("bias")
+
+    @property
+    def mask(self) -> Any:
+        return self.facts.get("mask")
 
     @property
     def dims(self) -> Dims:
@@ -41,8 +70,90 @@ class Call:
         return Dims(B, T, self.k.shape[1], N, self.k.shape[2], H, self.v.shape[3], True)
 
     @property
-    def scores_needed(self) -> int:
-        """Exact number of scores over batch and heads (a mask or bias may hide more at run time)."""
+    def scores_needed(self) -> int | None:
+        """Exact number of scores over batch and heads by the pattern (arrays may hide more at run time).
+
+        None where positions are known at run time only.
+        """
         d, o = self.dims, self.options
+        if o.plan_by is not None:
+            return None
         heads = 1 if isinstance(o.pattern, PerHead) else d.N
         return d.B * heads * o.pattern.count(d.T, d.S, o.q_offset)
+
+    # -- questions about a block of rows and columns: `row` and `col` are int32 index vectors -------------------
+
+    def rows_of(self, row: Any) -> Any:
+        """Absolute index of query rows, [B|1, rows]."""
+        offset = self.facts.get("q_offset")
+        return (self.options.q_offset + row)[None] if offset is None else offset[:, None] + row[None]
+
+    def q_positions(self, row: Any) -> Any:
+        """Positions of query rows for the pattern, [B|1, rows]."""
+        return self.rows_of(row) if "q_pos" not in self.facts else _take(self.facts["q_pos"], row)
+
+    def k_positions(self, col: Any) -> Any:
+        """Positions of key rows for the pattern, [B|1, columns]."""
+        return col[None] if "k_pos" not in self.facts else _take(self.facts["k_pos"], col)
+
+    def shown(self, row: Any, col: Any) -> Any:
+        """Which pairs pattern and segments show, bool [B|1, N|1, rows, columns]."""
+        seen = visible_at(self.options.pattern, self.q_positions(row), self.k_positions(col))
+        if "q_ids" in self.facts:
+            same = same_segment(_take(self.facts["q_ids"], row), _take(self.facts["k_ids"], col))
+            seen = seen & same[:, None]
+        return seen
+
+    def rescored(self, s: Any, row: Any, col: Any, params: Any) -> Any:
+        """score_fn on scores [B, N, rows, columns]."""
+        fn = self.options.score_fn
+        if fn is None:
+            return s
+        q_pos, k_pos = self.q_positions(row)[:, None, :, None], self.k_positions(col)[:, None, None, :]
+        head = positions(s.shape[1])[None, :, None, None]
+        new = fn(s, q_pos, k_pos, head, params)
+        if getattr(new, "shape", None) != s.shape:
+            raise ValueError(
+                f"score_fn returned {getattr(new, 'shape', type(new).__name__)}, but the scores are {s.shape}: it must "
+                "work elementwise on (scores, q_pos, k_pos, head, params), which broadcast"
+            )
+        return new.astype(s.dtype)
+
+    def dropout(self, row: Any, col: Any, dtype: Any) -> Any:
+        """Factors [B, N, rows, columns] on the weights, or None without dropout."""
+        if not self.options.dropout_rate:
+            return None
+        d = self.dims
+        seed = self.facts["seed"][:, None, None, None]
+        b, n = self.facts["b_index"][:, None, None, None], positions(d.N)[None, :, None, None]
+        i, j = self.rows_of(row)[:, None, :, None], col[None, None, None, :]
+        return dropout.factor(self.options.dropout_rate, seed, b, n, i, j, dtype)
+
+
+def _take(x: Any, index: Any) -> Any:
+    """Columns of x [B|1, length] at index, those past the end repeating the last (callers mask them)."""
+    return jnp.take(x, jnp.minimum(index, x.shape[1] - 1), axis=1)
+
+
+def seen_keys(call: Call) -> Any:
+    """Which keys some query of the call may see: bool [1 or B, S], or None if the pattern shows all.
+
+    Keys and values that nobody may see are replaced by 0 before anything is computed, so that NaN in
+    padding or in unwritten cache slots cannot reach a result (0 * NaN is NaN).
+    """
+    d, o, facts = call.dims, call.options, call.facts
+    if d.T == 0 or d.S == 0:
+        return None
+    mask = facts.get("mask")
+    if call.bias is not None:
+        shown = ~jnp.isneginf(call.bias)
+        mask = shown if mask is None else mask & shown
+    at_run_time = o.plan_by is not None or o.pattern.has_rule or (mask is not None and mask.shape[2] > 1)
+    if at_run_time or "q_ids" in facts:
+        seen = call.shown(positions(d.T), positions(d.S))
+        return jnp.any(seen if mask is None else seen & mask, axis=(1, 2))
+    columns = seen_columns(o.pattern, d.T, d.S, o.q_offset)
+    if mask is None:
+        return None if columns is None else jnp.asarray(columns)[None]
+    by_mask = jnp.broadcast_to(jnp.any(mask, axis=(1, 2)), (mask.shape[0], d.S))
+    return by_mask if columns is None else by_mask & jnp.asarray(columns)[None]

@@ -2,6 +2,7 @@
 
 import functools
 import typing
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -36,19 +37,39 @@ class Trace(NamedTuple):
 
 def attention(
     q: Any, k: Any, v: Any, visible: Any, *, scale: float, soft_cap: float | None = None, bias: Any = None,
+    rescore: Callable[[Any], Any] | None = None, sink_logits: Any = None, dropout: Any = None,
     precision: Precision = None,
 ) -> tuple[Any, Any]:
     """Dense attention: q [B, T, N, H], k [B, S, K, H], v [B, S, K, h], visible and bias [B|1, N|1, T|1, S|1].
 
+    Args:
+        rescore: applied to the scores [B, N, T, S] after the soft cap.
+        sink_logits: [B|1, N], takes part in the softmax without a value.
+        dropout: factors [B, N, T, S] on the weights.
+
     Returns:
         (output [B, T, N, h] in q's dtype, log-sum-exp [B, T, N]).
     """
-    s_BNTS = grouped_scores(q, k, scale, soft_cap, precision)
-    if bias is not None:
-        s_BNTS = s_BNTS + bias.astype(s_BNTS.dtype)  # -inf hides, as exp(-inf) is 0
-    w_BNTS, lse_BNT = softmax(s_BNTS, jnp.broadcast_to(visible, s_BNTS.shape))
+    w_BNTS, lse_BNT = attention_weights(
+        q, k, visible, scale=scale, soft_cap=soft_cap, bias=bias, rescore=rescore, sink_logits=sink_logits,
+        precision=precision,
+    )
+    w_BNTS = w_BNTS if dropout is None else w_BNTS * dropout
     o_BTNh = grouped_blend(w_BNTS, v, matmul_precision(precision, v), compute_dtype(q, k, v))
     return o_BTNh.astype(q.dtype), jnp.swapaxes(lse_BNT, 1, 2)
+
+
+def attention_weights(
+    q: Any, k: Any, visible: Any, *, scale: float, soft_cap: float | None = None, bias: Any = None,
+    rescore: Callable[[Any], Any] | None = None, sink_logits: Any = None, precision: Precision = None,
+) -> tuple[Any, Any]:
+    """(weights [B, N, T, S] before dropout, log-sum-exp [B, N, T]); arguments as in `attention`."""
+    s_BNTS = grouped_scores(q, k, scale, soft_cap, precision)
+    s_BNTS = s_BNTS if rescore is None else rescore(s_BNTS)
+    if bias is not None:
+        s_BNTS = s_BNTS + bias.astype(s_BNTS.dtype)  # -inf hides, as exp(-inf) is 0
+    sink = None if sink_logits is None else sink_logits[:, :, None].astype(s_BNTS.dtype)
+    return softmax(s_BNTS, jnp.broadcast_to(visible, s_BNTS.shape), sink)
 
 
 def _trace(x: Any, wq: Any, wk: Any, wv: Any, seen: Any, scale: float) -> Trace:

@@ -22,7 +22,7 @@ def check_scale(scale: object, head_size: int) -> float:
         TypeError: if it is no Python or NumPy number.
         ValueError: if it is not finite.
     """
-    return head_size**-0.5 if scale is None else _number("scale", scale, "multiply q by a traced scale instead")
+    return head_size**-0.5 if scale is None else number("scale", scale, "multiply q by a traced scale instead")
 
 
 def check_soft_cap(soft_cap: object) -> float | None:
@@ -34,19 +34,20 @@ def check_soft_cap(soft_cap: object) -> float | None:
     """
     if soft_cap is None:
         return None
-    number = _number("soft_cap", soft_cap, "the cap is a constant of the model")
-    if number <= 0:
-        raise ValueError(f"soft_cap={number} must be above 0 (scores are kept inside +-soft_cap); None means no cap")
-    return number
+    cap = number("soft_cap", soft_cap, "the cap is a constant of the model")
+    if cap <= 0:
+        raise ValueError(f"soft_cap={cap} must be above 0 (scores are kept inside +-soft_cap); None means no cap")
+    return cap
 
 
-def _number(name: str, value: object, way_out: str) -> float:
+def number(name: str, value: object, way_out: str, finite: bool = True) -> float:
+    """`value` as a float, or an error that names the argument, the value and the way out."""
     if isinstance(value, bool) or isinstance(value, Array) or not hasattr(value, "__float__"):
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}; it must be a Python number ({way_out})")
-    number = float(value)  # type: ignore[arg-type]  # it has __float__
-    if not math.isfinite(number):
-        raise ValueError(f"{name}={number} must be finite")
-    return number
+    found = float(value)  # type: ignore[arg-type]  # it has __float__
+    if finite and not math.isfinite(found):
+        raise ValueError(f"{name}={found} must be finite")
+    return found
 
 
 def matmul_precision(precision: Precision, *arrays: Any) -> jax.lax.Precision:

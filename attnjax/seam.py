@@ -18,9 +18,13 @@ from jax.interpreters import ad, batching, mlir
 from attnjax import reference
 from attnjax.backends import BACKENDS
 from attnjax.call import Call, Options
-from attnjax.visible import positions, visible_at
+from attnjax.shapes import compute_dtype
+from attnjax.visible import positions
 
 PLAIN_ROWS = 128  # queries that the plain form takes at once
+BROADCASTING = ("bias", "mask", "sink_logits", "q_offset", "q_ids", "k_ids", "q_pos", "k_pos", "seed")  # B or 1
+
+Tree = dict[str, Any]
 
 
 class Static(NamedTuple):
@@ -30,51 +34,53 @@ class Static(NamedTuple):
     backend: str
 
 
-def _call(static: Static, diff: tuple[Any, ...], mask: Any) -> Call:
-    """diff is (q, k, v) or (q, k, v, bias)."""
-    return Call(static.options, *diff[:3], bias=diff[3] if len(diff) > 3 else None, mask=mask)
-
-
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def run(static: Static, diff: tuple[Any, ...], mask: Any) -> tuple[Any, Any]:
+def run(static: Static, diff: Tree, facts: Tree) -> tuple[Any, Any]:
     """(output, log-sum-exp) of the named backend, differentiable in every mode."""
-    return BACKENDS[static.backend].forward(_call(static, diff, mask))
+    return BACKENDS[static.backend].forward(Call(static.options, diff, facts))
 
 
 @run.defjvp
 def _run_jvp(static: Static, primals: Any, tangents: Any) -> Any:
-    diff, mask = primals
-    o, lse = run(static, diff, mask)
-    rest = () if mask is None else (mask,)
-    d_o, d_lse = tangent_p.bind(*tangents[0], *diff, *rest, o, lse, static=static, n=len(diff))
-    return (o, lse), (d_o, d_lse)
+    diff, facts = primals
+    o, lse = run(static, diff, facts)
+    return (o, lse), _bind(static, tangents[0], diff, facts, o, lse)
 
 
-def plain(static: Static, diff: tuple[Any, ...], mask: Any) -> tuple[Any, Any]:
+def plain(static: Static, diff: Tree, facts: Tree) -> tuple[Any, Any]:
     """(output, log-sum-exp) in ordinary JAX, a block of query rows at a time, recomputed when differentiated."""
-    call, o = _call(static, diff, mask), static.options
+    call, o = Call(static.options, diff, facts), static.options
     d = call.dims
     rows = min(PLAIN_ROWS, d.T)
     blocks = -(-d.T // rows)
 
     def padded(x: Any, axis: int) -> Any:
         """Whole blocks along a query axis; None and broadcast axes stay."""
-        if x is None or x.shape[axis] == 1 and d.T > 1:
+        if x is None or (x.shape[axis] == 1 and d.T > 1):
             return x
         return jnp.pad(x, [(0, (blocks * rows - d.T) * (a == axis)) for a in range(x.ndim)])
 
     def cut(x: Any, axis: int, i: Any) -> Any:
         return x if x is None or x.shape[axis] == 1 else lax.dynamic_slice_in_dim(x, i * rows, rows, axis)
 
-    q, bias, hidden = padded(call.q, 1), padded(call.bias, 2), padded(call.mask, 2)
+    q, bias, mask = padded(call.q, 1), padded(call.bias, 2), padded(call.mask, 2)
+    col = positions(d.S)
 
     @jax.checkpoint
     def block(i: Any) -> tuple[Any, Any]:
         row = i * rows + positions(rows)
-        seen = visible_at(o.pattern, o.q_offset + row, positions(d.S)) & (row < d.T)[None, None, :, None]
-        seen = seen if hidden is None else seen & cut(hidden, 2, i)
+        seen = call.shown(row, col) & (row < d.T)[None, None, :, None]
         return reference.attention(
-            cut(q, 1, i), call.k, call.v, seen, scale=o.scale, soft_cap=o.soft_cap, bias=cut(bias, 2, i),
+            cut(q, 1, i),
+            call.k,
+            call.v,
+            seen if mask is None else seen & cut(mask, 2, i),
+            scale=o.scale,
+            soft_cap=o.soft_cap,
+            bias=cut(bias, 2, i),
+            rescore=lambda s: call.rescored(s, row, col, diff.get("score_params")),
+            sink_logits=diff.get("sink_logits"),
+            dropout=call.dropout(row, col, compute_dtype(call.q, call.k, call.v)),
             precision=o.precision,
         )
 
@@ -84,93 +90,102 @@ def plain(static: Static, diff: tuple[Any, ...], mask: Any) -> tuple[Any, Any]:
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def pullback(static: Static, diff: Any, mask: Any, o: Any, lse: Any, d_o: Any, d_lse: Any) -> tuple[Any, ...]:
+def pullback(static: Static, diff: Tree, facts: Tree, o: Any, lse: Any, d_o: Any, d_lse: Any) -> Tree:
     """Cotangents of diff by the backend's backward; differentiable again through the plain form."""
-    return BACKENDS[static.backend].backward(_call(static, diff, mask), o, lse, d_o, d_lse)
+    return BACKENDS[static.backend].backward(Call(static.options, diff, facts), o, lse, d_o, d_lse)
 
 
 @pullback.defjvp
 def _pullback_jvp(static: Static, primals: Any, tangents: Any) -> Any:
-    diff, mask, o, lse, d_o, d_lse = primals
+    diff, facts, o, lse, d_o, d_lse = primals
     t_diff, _, _, _, t_o, t_lse = tangents  # o and lse follow from diff: their share is in the plain form
 
-    def plain_pullback(diff: Any, d_o: Any, d_lse: Any) -> Any:
-        return jax.vjp(lambda *d: plain(static, d, mask), *diff)[1]((d_o, d_lse))
+    def plain_pullback(diff: Tree, d_o: Any, d_lse: Any) -> Tree:
+        return jax.vjp(lambda d: plain(static, d, facts), diff)[1]((d_o, d_lse))[0]
 
     _, tangent = jax.jvp(plain_pullback, (diff, d_o, d_lse), (t_diff, t_o, t_lse))
-    return pullback(static, diff, mask, o, lse, d_o, d_lse), tangent
+    return pullback(static, diff, facts, o, lse, d_o, d_lse), tangent
 
 
-# -- the tangent primitive: operands are n tangents, n differentiable arrays, maybe a mask, o and lse ---------
+# -- the tangent primitive: its operands are the leaves of (tangents, diff, facts, o, lse) -------------------
 
 tangent_p = Primitive("attnjax_tangent")
 tangent_p.multiple_results = True
 
 
-def _parts(args: Any, n: int) -> tuple[Any, Any, Any, Any, Any]:
-    """(tangents, diff, mask or None, o, lse)."""
-    mask, o, lse = args[2 * n :] if len(args) == 2 * n + 3 else (None, *args[2 * n :])
-    return tuple(args[:n]), tuple(args[n : 2 * n]), mask, o, lse
+def _bind(static: Static, along: Tree, diff: Tree, facts: Tree, o: Any, lse: Any) -> tuple[Any, Any]:
+    leaves, tree = jax.tree.flatten((along, diff, facts, o, lse))
+    return tuple(tangent_p.bind(*leaves, static=static, tree=tree))
 
 
-def _tangent(*args: Any, static: Static, n: int) -> list[Any]:
-    tangents, diff, mask, o, lse = _parts(args, n)
-    d_bias = tangents[3] if n > 3 else None
-    return list(BACKENDS[static.backend].tangent(_call(static, diff, mask), o, lse, *tangents[:3], d_bias))
+def _tangent(*args: Any, static: Static, tree: Any) -> list[Any]:
+    along, diff, facts, o, lse = tree.unflatten(args)
+    return list(BACKENDS[static.backend].tangent(Call(static.options, diff, facts), o, lse, along))
 
 
-def _tangent_jvp(primals: Any, tangents: Any, *, static: Static, n: int) -> Any:
+def _tangent_jvp(primals: Any, tangents: Any, *, static: Static, tree: Any) -> Any:
     """Linear in the tangents; through the other operands, the derivative of the plain form."""
-    out = tangent_p.bind(*primals, static=static, n=n)
-    lin, diff, mask, _, _ = _parts(primals, n)
-    t_lin, t_diff, *_ = _parts(tangents, n)
+    out = tangent_p.bind(*primals, static=static, tree=tree)
+    along, diff, facts, _, _ = tree.unflatten(primals)
+    n = len(jax.tree.leaves(along))
+    t_along, t_diff = tangents[:n], tangents[n : 2 * n]
     parts = []
-    if not all(isinstance(t, ad.Zero) for t in t_lin):
-        t_lin = [ad.instantiate_zeros(t) for t in t_lin]
-        parts.append(tangent_p.bind(*t_lin, *primals[n:], static=static, n=n))
+    if not all(isinstance(t, ad.Zero) for t in t_along):
+        parts.append(tangent_p.bind(*map(ad.instantiate_zeros, t_along), *primals[n:], static=static, tree=tree))
     if not all(isinstance(t, ad.Zero) for t in t_diff):
-
-        def along(*diff: Any) -> Any:
-            return jax.jvp(lambda *d: plain(static, d, mask), diff, lin)[1]
-
-        parts.append(list(jax.jvp(along, diff, tuple(ad.instantiate_zeros(t) for t in t_diff))[1]))
+        t_diff = jax.tree.unflatten(jax.tree.structure(diff), map(ad.instantiate_zeros, t_diff))
+        parts.append(jax.jvp(lambda d: jax.jvp(lambda d: plain(static, d, facts), (d,), (along,))[1], (diff,), (t_diff,))[1])
     return out, [sum(p[1:], p[0]) for p in zip(*parts, strict=True)]
 
 
-def _tangent_transpose(cts: Any, *args: Any, static: Static, n: int) -> list[Any]:
-    tangents, diff, mask, o, lse = _parts(args, n)
+def _tangent_transpose(cts: Any, *args: Any, static: Static, tree: Any) -> list[Any]:
+    along, diff, facts, o, lse = tree.unflatten(args)
     if all(isinstance(ct, ad.Zero) for ct in cts):
         return [None] * len(args)
-    d_o, d_lse = (ad.instantiate_zeros(ct) for ct in cts)
-    found = pullback(static, diff, mask, o, lse, d_o, d_lse)
-    wanted = [ct if ad.is_undefined_primal(t) else None for ct, t in zip(found, tangents, strict=True)]
-    return [*wanted, *[None] * (len(args) - n)]
+    found = pullback(static, diff, facts, o, lse, *map(ad.instantiate_zeros, cts))
+    linear = jax.tree.leaves(along, is_leaf=ad.is_undefined_primal)
+    wanted = [ct if ad.is_undefined_primal(t) else None for ct, t in zip(jax.tree.leaves(found), linear, strict=True)]
+    return [*wanted, *[None] * (len(args) - len(wanted))]
 
 
-def _tangent_batch(args: Any, axes: Any, *, static: Static, n: int) -> Any:
+def _tangent_batch(args: Any, axes: Any, *, static: Static, tree: Any) -> Any:
     """The mapped axis joins the batch axis, and the primitive is bound again."""
     size = next(x.shape[a] for x, a in zip(args, axes, strict=True) if a is not None)
-    B = args[n].shape[0] if axes[n] is None else args[n].shape[1 if axes[n] == 0 else 0]
-    spread = {n - 1, 2 * n - 1} if n > 3 and (axes[n - 1], axes[2 * n - 1]) != (None, None) else set()
+    args = [x if a is None else jnp.moveaxis(x, a, 0) for x, a in zip(args, axes, strict=True)]
+    names = _names(tree)
+    if any(a is not None and name == "score_params" for name, a in zip(names, axes, strict=True)):
+        # parameters of a score_fn have no batch axis to join: one element after the other
+        mapped = [x for x, a in zip(args, axes, strict=True) if a is not None]
 
-    def join(position: int, x: Any, axis: Any) -> Any:
-        broadcasts = position in (3, n + 3) and n > 3 or len(args) == 2 * n + 3 and position == 2 * n
+        def one(values: Any) -> Any:
+            values = iter(values)
+            full = [x if a is None else next(values) for x, a in zip(args, axes, strict=True)]
+            return tangent_p.bind(*full, static=static, tree=tree)
+
+        return lax.map(one, mapped), [0, 0]
+    B = args[-1].shape[0 if axes[-1] is None else 1]  # of lse
+    spread = {name for name, a in zip(names, axes, strict=True) if a is not None}  # tangents spread with their arrays
+
+    def join(x: Any, axis: Any, name: str) -> Any:
         if axis is None:
-            if broadcasts and x.shape[0] == 1 and position not in spread:
+            if name == "score_params" or (name in BROADCASTING and x.shape[0] == 1 and name not in spread):
                 return x
-            x = jnp.broadcast_to(x, (size, *x.shape))
-        else:
-            x = jnp.moveaxis(x, axis, 0)
-        x = jnp.broadcast_to(x, (size, B, *x.shape[2:]))
-        return x.reshape(size * B, *x.shape[2:])
+            x = jnp.broadcast_to(x[None], (size, *x.shape))
+        return jnp.broadcast_to(x, (size, B, *x.shape[2:])).reshape(size * B, *x.shape[2:])
 
-    joined = [join(i, x, axis) for i, (x, axis) in enumerate(zip(args, axes, strict=True))]
-    out = tangent_p.bind(*joined, static=static, n=n)
+    joined = [join(x, a, name) for x, a, name in zip(args, axes, names, strict=True)]
+    out = tangent_p.bind(*joined, static=static, tree=tree)
     return [x.reshape(size, B, *x.shape[1:]) for x in out], [0, 0]
 
 
-tangent_p.def_impl(jax.jit(_tangent, static_argnames=("static", "n")))
-tangent_p.def_abstract_eval(lambda *args, static, n: list(args[-2:]))
+def _names(tree: Any) -> list[str]:
+    """For each operand the key of the dict that holds it ('o' and 'lse' for the last two)."""
+    along, diff, facts, _, _ = tree.unflatten([0] * tree.num_leaves)
+    return [n for part in (along, diff, facts) for n in sorted(part) for _ in jax.tree.leaves(part[n])] + ["o", "lse"]
+
+
+tangent_p.def_impl(jax.jit(_tangent, static_argnames=("static", "tree")))
+tangent_p.def_abstract_eval(lambda *args, static, tree: list(args[-2:]))
 ad.primitive_jvps[tangent_p] = _tangent_jvp
 ad.primitive_transposes[tangent_p] = _tangent_transpose
 batching.primitive_batchers[tangent_p] = _tangent_batch

@@ -8,11 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from attnjax.patterns import Pattern, PerHead, Tile
 from attnjax.patterns import shipped
-from attnjax.patterns.checks import lengths
+from attnjax.patterns.checks import integer, lengths
+from attnjax.segments import Segments, restarted, same_segment
+from attnjax.shapes import to_rank
 
 for _pattern in (Pattern, PerHead):
     jax.tree_util.register_static(_pattern)
@@ -30,18 +32,25 @@ def check_pattern(pattern: object) -> Pattern | PerHead:
 
 @typing.no_type_check
 def visible(
-    pattern: Pattern | PerHead, T: int, S: int | None = None, q_offset: int | None = None
-) -> Bool[Array, "1 N T S"]:
+    pattern: Pattern | PerHead,
+    T: int,
+    S: int | None = None,
+    *,
+    q_offset: int | Int[Array, "*B"] | None = None,
+    segments: Segments | None = None,
+) -> Bool[Array, "B N T S"]:
     """The pattern as a bool array that broadcasts to [B, N, T, S]: True means may look.
 
     Args:
         pattern: which keys a query position may look at.
         T: number of queries.
         S: number of keys; T when None.
-        q_offset: position of query row 0; None means 0 when T == S and must be given otherwise.
+        q_offset: position of query row 0, an int or an integer array (one, or [B]); None means 0 when T == S
+            and must be given otherwise.
+        segments: rows that belong together; they narrow the pattern.
 
     Returns:
-        [1, 1, T, S], or [1, N, T, S] for `PerHead`.
+        [B, N, T, S], where B is 1 unless `q_offset` or `segments` have a batch axis and N is 1 but for `PerHead`.
 
     Raises:
         TypeError: if `pattern` is none.
@@ -52,8 +61,48 @@ def visible(
         >>> aj.visible(aj.Causal(), 2)[0, 0].tolist()
         [[True, False], [True, True]]
     """
-    T, S, q_offset = lengths(T, S, q_offset, check_pattern(pattern).depends_on_positions)
-    return visible_at(pattern, q_offset + positions(T), positions(S))
+    T, S, place = place_rows(check_pattern(pattern), T, S, q_offset, segments, None)
+    offset = place["q_offset"]
+    rows = offset + positions(T) if isinstance(offset, int) else offset[:, None] + positions(T)[None]
+    q_pos = place.get("q_pos", to_rank(rows, 2))
+    seen = visible_at(pattern, q_pos, place.get("k_pos", positions(S)[None]))
+    return seen & same_segment(place["q_ids"], place["k_ids"])[:, None] if "q_ids" in place else seen
+
+
+def place_rows(
+    pattern: Pattern | PerHead, T: Any, S: Any, q_offset: Any, segments: Any, B: int | None
+) -> tuple[int, int, dict[str, Any]]:
+    """(T, S, where rows stand): q_offset, an int or [B|1], and with segments q_ids, k_ids and maybe q_pos, k_pos.
+
+    Raises:
+        TypeError: if `q_offset` is neither an int nor an integer array, or `segments` no Segments.
+        ValueError: if an offset is needed but None, does not fit, or stands beside positions="segment".
+    """
+    if segments is not None and not isinstance(segments, Segments):
+        raise TypeError(f"segments is a {type(segments).__name__}; write Segments(ids) or Segments.from_lengths(...)")
+    restart = segments is not None and segments.positions == "segment"
+    if restart and q_offset is not None:
+        raise ValueError('positions="segment" places every row by itself: leave q_offset out')
+    known = not hasattr(q_offset, "shape") or isinstance(q_offset, np.generic)
+    if known:
+        T, S, offset = lengths(T, S, q_offset, pattern.depends_on_positions and not restart)
+    else:
+        T, S, offset = integer("T", T, 0), integer("S", T if S is None else S, 0), q_offset
+        if not jnp.issubdtype(offset.dtype, jnp.integer) or offset.ndim > 1:
+            raise TypeError(
+                f"q_offset is {offset.dtype}{tuple(offset.shape)}; it must be an int, or an integer array [] or [B]"
+            )
+        if B is not None and offset.shape not in ((), (1,), (B,)):
+            raise ValueError(f"q_offset{tuple(offset.shape)} must be one int or one per sequence, [{B}]")
+        if not isinstance(offset, jax.ShapeDtypeStruct):
+            offset = jnp.atleast_1d(jnp.asarray(offset).astype(jnp.int32))
+    place: dict[str, Any] = {"q_offset": offset}
+    if segments is not None:
+        ids = segments.ids(B, T, S)
+        place |= {"q_ids": ids.q, "k_ids": ids.k}
+        if restart:
+            place |= {"q_pos": restarted(ids.q), "k_pos": restarted(ids.k)}
+    return T, S, place
 
 
 def positions(size: int) -> Array:
@@ -62,12 +111,11 @@ def positions(size: int) -> Array:
 
 
 def visible_at(pattern: Pattern | PerHead, q_pos: Any, k_pos: Any) -> Any:
-    """The pattern on position vectors [T] and [S]: bool [1, 1, T, S], or [1, N, T, S] for `PerHead`."""
-    shape = (q_pos.shape[0], k_pos.shape[0])
-    q, k = q_pos[:, None], k_pos[None, :]
-    if isinstance(pattern, PerHead):
-        return jnp.stack([jnp.broadcast_to(p.allows(q, k), shape) for p in pattern.patterns])[None]
-    return jnp.broadcast_to(pattern.allows(q, k), shape)[None, None]
+    """The pattern on positions [B|1, T] and [B|1, S]: bool [B|1, 1, T, S], or [B|1, N, T, S] for `PerHead`."""
+    q, k = q_pos[:, :, None], k_pos[:, None, :]
+    shape = jnp.broadcast_shapes(q.shape, k.shape)
+    patterns = pattern.patterns if isinstance(pattern, PerHead) else (pattern,)
+    return jnp.stack([jnp.broadcast_to(p.allows(q, k), shape) for p in patterns], axis=1)
 
 
 @typing.no_type_check
@@ -93,26 +141,8 @@ def additive_mask(m: Bool[Array, "..."]) -> Float[Array, "..."]:
 
 
 @functools.lru_cache(maxsize=256)
-def _seen_columns(pattern: Pattern | PerHead, T: int, S: int, q_offset: int) -> np.ndarray | None:
+def seen_columns(pattern: Pattern | PerHead, T: int, S: int, q_offset: int) -> np.ndarray | None:
     """Which keys some query may see, [S]; None if all are."""
     k = np.arange(S)
     seen = pattern.tile(q_offset, q_offset + T, k, k + 1) != Tile.EMPTY
     return None if seen.all() else seen
-
-
-def seen_keys(pattern: Pattern | PerHead, T: int, S: int, q_offset: int, mask: Any) -> Any:
-    """Which keys some query of the call may see: bool [1 or B, S], or None if the pattern shows all.
-
-    Keys and values that nobody may see are replaced by 0 before anything is computed, so that NaN in
-    padding or in unwritten cache slots cannot reach a result (0 * NaN is NaN).
-    """
-    if T == 0 or S == 0:
-        return None
-    if pattern.has_rule or (mask is not None and mask.shape[2] > 1):
-        shown = visible_at(pattern, q_offset + positions(T), positions(S))
-        return jnp.any(shown if mask is None else shown & mask, axis=(1, 2))
-    columns = _seen_columns(pattern, T, S, q_offset)
-    if mask is None:
-        return None if columns is None else jnp.asarray(columns)[None]
-    by_mask = jnp.broadcast_to(jnp.any(mask, axis=(1, 2)), (mask.shape[0], S))
-    return by_mask if columns is None else by_mask & jnp.asarray(columns)[None]

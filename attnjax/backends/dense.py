@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from attnjax import reference
 from attnjax.call import Call
 from attnjax.shapes import compute_dtype
-from attnjax.visible import positions, visible_at
+from attnjax.visible import positions
 
 HAS_BACKWARD = False  # plain JAX: differentiated by JAX itself
 
@@ -27,9 +27,19 @@ def work(call: Call) -> dict[str, Any]:
 
 def forward(call: Call) -> tuple[Any, Any]:
     """(output [B, T, N, h], log-sum-exp [B, T, N])."""
-    o, d = call.options, call.dims
-    seen = visible_at(o.pattern, o.q_offset + positions(d.T), positions(d.S))
-    seen = seen if call.mask is None else seen & call.mask
+    d, o = call.dims, call.options
+    row, col = positions(d.T), positions(d.S)
+    seen = call.shown(row, col)
     return reference.attention(
-        call.q, call.k, call.v, seen, scale=o.scale, soft_cap=o.soft_cap, bias=call.bias, precision=o.precision
+        call.q,
+        call.k,
+        call.v,
+        seen if call.mask is None else seen & call.mask,
+        scale=o.scale,
+        soft_cap=o.soft_cap,
+        bias=call.bias,
+        rescore=lambda s: call.rescored(s, row, col, call.diff.get("score_params")),
+        sink_logits=call.diff.get("sink_logits"),
+        dropout=call.dropout(row, col, compute_dtype(call.q, call.k, call.v)),
+        precision=o.precision,
     )

@@ -9,7 +9,7 @@ from attnjax.patterns import algebra
 from attnjax.patterns.algebra import FULL, NOTHING, Expr
 from attnjax.patterns.checks import integer, lengths
 from attnjax.patterns.count import BLOCK, count_pairs
-from attnjax.patterns.leaves import Prefix
+from attnjax.patterns.leaves import Band, Prefix
 from attnjax.patterns.regions import FAR, regions
 from attnjax.patterns.tile import Tile
 from attnjax.patterns.tiles import Rects, classify, may_hold
@@ -98,6 +98,15 @@ class Pattern:
             for cell in cells
             if cell.d0 < 0
         )
+
+    def hull(self) -> "Pattern":
+        """The band of all diagonals q - k on which anything is visible: a superset that only counts distance."""
+        used = [cell for cell in regions(self._expr).cells if cell.table]
+        if not used:
+            return Pattern._of(NOTHING)
+        low, high = min(cell.d0 for cell in used), max(cell.d1 for cell in used) - 1
+        left, right = (None if v >= FAR - 1 else max(v, 0) for v in (high, -low))
+        return Pattern._of(Band(left, right))
 
     @property
     def depends_on_positions(self) -> bool:

@@ -1,5 +1,6 @@
 """PerHead: a pattern for each query head."""
 
+import functools
 import typing
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -94,6 +95,11 @@ class PerHead:
     def sees_future(self) -> bool:
         """Whether any head may look at a later key."""
         return any(p.sees_future for p in self.patterns)
+
+    def hull(self) -> Pattern:
+        """The band that holds every head's hull."""
+        hulls = [p.hull() for p in self.patterns]
+        return functools.reduce(Pattern.__or__, hulls)
 
     @property
     def depends_on_positions(self) -> bool:

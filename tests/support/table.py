@@ -2,12 +2,14 @@
 
 import dataclasses
 import sys
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import attnjax as aj
+from tests.support import oracle
 
 door = sys.modules["attnjax.attend"]  # `aj.attend` is the function; its module holds the steps
 
@@ -34,6 +36,11 @@ class Row:
     bias: str | None = None
     mask: str | None = None
     dtype: str = "float32"
+    sinks: bool = False
+    segments: str | None = None  # "packed", "restart", "lengths", "cross"
+    alibi: bool = False
+    rate: float = 0.0
+    traced: tuple[int, ...] | None = None  # q_offset as an array: one number, or one for each sequence
 
     @property
     def name(self):
@@ -43,10 +50,50 @@ class Row:
         return " ".join([str(self.pattern).replace(" ", ""), *extra])
 
     @property
+    def keys(self):
+        return self.T if self.S is None else self.S
+
+    def ids(self):
+        """Segment ids (q [B, T], k [B, S]) as NumPy."""
+        T, S = self.T, self.keys
+        packed = np.array([[0] * (T // 3) + [1] * (T - T // 3 - 2) + [-1] * 2, [7] * T])[: self.B]
+        if self.segments == "lengths":
+            return np.zeros((self.B, T), int), np.where(np.arange(S) < np.array([[S // 2], [S]])[: self.B], 0, -1)
+        if self.segments == "cross":
+            return packed, np.array([[1] * (S // 2) + [0] * (S - S // 2), [7] * (S - 1) + [-1]])[: self.B]
+        return packed, packed
+
+    def places(self):
+        """Positions for the pattern, (q [B, T], k [B, S]), written out row by row."""
+        q, k = np.zeros((self.B, self.T), int), np.tile(np.arange(self.keys), (self.B, 1))
+        for b in range(self.B):
+            offset = self.traced[b % len(self.traced)] if self.traced else self.q_offset or 0
+            q[b] = np.arange(self.T) + offset
+        if self.segments == "restart":
+            for x, ids in zip((q, k), self.ids(), strict=True):
+                for b in range(self.B):
+                    start = 0
+                    for t in range(x.shape[1]):
+                        start = t if t and ids[b, t] != ids[b, t - 1] else start
+                        x[b, t] = t - start
+        return q, k
+
+    @property
     def seen(self):
-        """Visible pairs [B|1, N|1, T, S] by the pattern alone, as NumPy."""
-        m = self.pattern.mask(self.T, self.S or self.T, self.q_offset)
-        return m[None] if m.ndim == 3 else m[None, None]
+        """Visible pairs [B, N|1, T, S] by pattern and segments, as NumPy."""
+        q, k = self.places()
+        patterns = self.pattern.patterns if isinstance(self.pattern, aj.PerHead) else (self.pattern,)
+        shape = (self.B, self.T, self.keys)
+        seen = np.stack([np.broadcast_to(p.allows(q[:, :, None], k[:, None, :]), shape) for p in patterns], 1)
+        if self.segments:
+            ids = self.ids()
+            seen = seen & ((ids[0][:, :, None] == ids[1][:, None, :]) & (ids[0][:, :, None] >= 0))[:, None]
+        return seen
+
+
+def alibi(s, q_pos, k_pos, head, slopes):
+    """Press et al. 2022: a slope for each head times the distance."""
+    return s + slopes[head] * (k_pos - q_pos).astype(s.dtype)
 
 
 W = aj.Window(6)
@@ -78,51 +125,112 @@ ROWS = (
     Row(aj.Causal(), dtype="bfloat16", bias="NTS", soft_cap=5.0),
     Row(W | aj.Sink(1), dtype="float16"),
     Row(aj.Prefix(5), dtype="float64", mask="BTS", bias="BTS"),
+    Row(W | aj.Sink(2), sinks=True),
+    Row(aj.Causal() & ~aj.Window(3), sinks=True, soft_cap=2.0, K=1),  # its first rows see the sink logit only
+    Row(aj.Causal(), segments="packed"),
+    Row(W | aj.Sink(2), segments="restart", sinks=True),
+    Row(aj.Chunked(4) | aj.Strided(3), segments="restart", alibi=True),
+    Row(aj.Full(), segments="lengths", S=13),
+    Row(aj.Full(), segments="cross", S=12, mask="S"),
+    Row(aj.Causal(), alibi=True, bias="NTS", soft_cap=3.0),
+    Row(HEADS, alibi=True, K=1, mask="TS"),
+    Row(W, rate=0.4),
+    Row(aj.Causal(), rate=0.2, sinks=True, q_offset=5, S=26),
+    Row(W | aj.Sink(1), traced=(3,), S=26),
+    Row(aj.Window(4), traced=(-2, 9), S=26, rate=0.3, alibi=True),
+    Row(W, traced=(0,), dtype="float64", sinks=True, alibi=True, segments="packed"),
+    Row(W, dtype="bfloat16", sinks=True, rate=0.1, segments="packed"),
 )
 PATHS = {"dense": ("dense", None), "tiled 8x4": ("tiled", (8, 4)), "tiled": ("tiled", None)}
 
 
 def letters(text, row):
-    sizes = {"B": row.B, "N": row.N, "T": row.T, "S": row.S or row.T}
+    sizes = {"B": row.B, "N": row.N, "T": row.T, "S": row.keys}
     return tuple(sizes[c] if c in text else 1 for c in "BNTS")
 
 
-def arrays(row, seed=0):
-    """q, k, v, bias, mask (None where absent) and cotangents of output and log-sum-exp, as NumPy."""
+def key_words(row):
+    return np.asarray(jax.random.key_data(jax.random.key(row.T)))
+
+
+def dropout_factors(row):
+    """[B, N, T, S] by the hash written out by hand; None without dropout."""
+    if not row.rate:
+        return None
+    words, q, k = [int(w) for w in key_words(row)], row.places()[0], np.arange(row.keys)
+    if row.segments == "restart":
+        q = np.tile(np.arange(row.T), (row.B, 1))
+    keep = [[[[oracle.kept(row.rate, words, b, n, int(q[b, t]), int(j)) for j in k] for t in range(row.T)]
+             for n in range(row.N)] for b in range(row.B)]  # fmt: skip
+    return np.where(keep, 1 / (1 - row.rate), 0.0)
+
+
+class Data(NamedTuple):
+    """What a row is called with, as NumPy: differentiated inputs, other options, cotangents."""
+
+    inputs: dict
+    options: dict
+    d_o: np.ndarray
+    d_lse: np.ndarray
+
+
+def data(row, seed=0):
     r = np.random.default_rng(seed)
-    S = row.S or row.T
-    dtype = jnp.dtype(row.dtype)
-    draw = lambda shape: r.standard_normal(shape).astype(dtype)  # noqa: E731  # a local shorthand
-    q, k, v = draw((row.B, row.T, row.N, row.H)), draw((row.B, S, row.K, row.H)), draw((row.B, S, row.K, row.h))
-    bias = mask = None
+    S, dtype = row.keys, jnp.dtype(row.dtype)
+
+    def draw(*shape):
+        return r.standard_normal(shape).astype(dtype)
+
+    inputs = {"q": draw(row.B, row.T, row.N, row.H), "k": draw(row.B, S, row.K, row.H), "v": draw(row.B, S, row.K, row.h)}
+    options = {}
     if row.bias is not None:
-        bias = draw(letters(row.bias, row))
-        bias[r.random(bias.shape) < 0.15] = -np.inf
+        inputs["bias"] = draw(*letters(row.bias, row))
+        inputs["bias"][r.random(inputs["bias"].shape) < 0.15] = -np.inf
     if row.mask is not None:
-        mask = r.random(letters(row.mask, row)) < 0.7
-    lse_dtype = np.float64 if row.dtype == "float64" else np.float32
-    return q, k, v, bias, mask, draw((row.B, row.T, row.N, row.h)), r.standard_normal((row.B, row.T, row.N)).astype(lse_dtype)
+        options["mask"] = r.random(letters(row.mask, row)) < 0.7
+    wide = np.float64 if row.dtype == "float64" else np.float32
+    if row.sinks:
+        inputs["sink_logits"] = draw(row.N)
+    if row.alibi:
+        inputs["score_params"] = (0.1 * r.standard_normal(row.N)).astype(wide)
+        options["score_fn"] = alibi
+    if row.segments:
+        q, k = row.ids()
+        options["segments"] = (
+            aj.Segments.from_lengths(k=jnp.asarray((k >= 0).sum(1)))
+            if row.segments == "lengths"
+            else aj.Segments(jnp.asarray(q), jnp.asarray(k) if row.segments == "cross" else None,
+                             positions="segment" if row.segments == "restart" else "row")
+        )  # fmt: skip
+    if row.rate:
+        options |= {"dropout_rate": row.rate, "dropout_key": jax.random.key(row.T)}
+    if row.traced:
+        options["q_offset"] = jnp.asarray(row.traced if len(row.traced) > 1 else row.traced[0], jnp.int32)
+    elif row.q_offset is not None:
+        options["q_offset"] = row.q_offset
+    return Data(inputs, options, draw(row.B, row.T, row.N, row.h), r.standard_normal((row.B, row.T, row.N)).astype(wide))
 
 
-def caller(row, path):
-    """f(q, k, v, bias, mask) -> (output, log-sum-exp) on one backend, with the tile sizes of the path."""
+def caller(row, path, options=None):
+    """f(inputs) -> (output, log-sum-exp) on one backend, with the tile sizes of the path."""
     backend, tile = PATHS[path]
+    options = data(row).options if options is None else options
 
-    def call(q, k, v, bias=None, mask=None):
-        found, dims = door._call(q, k, v, row.pattern, row.q_offset, row.scale, row.soft_cap, bias, mask, None)
-        options = dataclasses.replace(found.options, tile=tile)
+    def call(inputs):
+        found, _ = door._call(pattern=row.pattern, scale=row.scale, soft_cap=row.soft_cap, **inputs, **options)
         assert door.choose(found, backend)[0] == backend
-        return door._attend(found.q, found.k, found.v, found.bias, found.mask, options, backend)
+        return door._attend(found.diff, found.facts, dataclasses.replace(found.options, tile=tile), backend)
 
     return call
 
 
-def value_and_gradients(f, q, k, v, bias, mask, d_o, d_lse):
-    """(o, lse, *gradients of q, k, v and of bias if there is one); the lse of an empty row has no gradient."""
-    inputs = (q, k, v) if bias is None else (q, k, v, bias)
+def value_and_gradients(f, inputs, d_o, d_lse):
+    """{"o", "lse", "d_q", ...}; the lse of an empty row has no gradient."""
+    (o, lse), pull = jax.vjp(f, inputs)
+    (grads,) = pull((d_o, jnp.where(jnp.isneginf(lse), jnp.zeros_like(d_lse), d_lse)))
+    return {"o": o, "lse": lse} | {f"d_{name}": g for name, g in grads.items()}
 
-    def run(*inputs):
-        return f(*inputs[:3], inputs[3] if len(inputs) > 3 else None, mask)
 
-    (o, lse), pull = jax.vjp(run, *inputs)
-    return o, lse, *pull((d_o, jnp.where(jnp.isneginf(lse), jnp.zeros_like(d_lse), d_lse)))
+def on_device(tree):
+    """NumPy arrays as JAX arrays."""
+    return jax.tree.map(jnp.asarray, tree)
