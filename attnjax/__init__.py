@@ -1,10 +1,10 @@
 """attnjax: attention for JAX in which a pattern is a value and cost follows the scores that it needs."""
 
 from attnjax.attend import attend as attend
-from attnjax.attend import explain as explain
 from attnjax.blend import blend as blend
 from attnjax.blend import weights as weights
 from attnjax.cost import cost as cost
+from attnjax.explain import explain as explain
 from attnjax.patterns import Band as Band
 from attnjax.patterns import Causal as Causal
 from attnjax.patterns import Chunked as Chunked

@@ -15,7 +15,7 @@ from jax import Array
 from jaxtyping import Bool, Float
 
 from attnjax.scores import Precision, matmul_precision
-from attnjax.shapes import Output, Scores, Values, broadcasts, check_float, compute_dtype, shown, to_rank
+from attnjax.shapes import Output, Scores, Values, broadcasts, check_bool, check_float, compute_dtype, shown, to_rank
 
 
 class Partial(NamedTuple):
@@ -113,12 +113,11 @@ def weights(s: Scores, m: Bool[Array, "..."], *, sink_logits: Float[Array, "N"] 
     Example:
         >>> import attnjax as aj, jax.numpy as jnp
         >>> s = jnp.array([[[3.0, 0.0, 0.0]]])
-        >>> aj.weights(s, jnp.array([True, True, True])).round(3).tolist()
-        [[[0.9089999794960022, 0.04500000178813934, 0.04500000178813934]]]
+        >>> [f"{share:.3f}" for share in aj.weights(s, jnp.array([True, True, True]))[0, 0]]
+        ['0.909', '0.045', '0.045']
     """
     check_float(s=s, **({} if sink_logits is None else {"sink_logits": sink_logits}))
-    if getattr(m, "dtype", None) != bool:
-        raise TypeError(f"m has dtype {getattr(m, 'dtype', type(m).__name__)}; a mask is bool, True means may look")
+    check_bool(m=m)
     if not broadcasts(m, s.shape):
         raise ValueError(f"m must broadcast to the scores; got {shown(s=s, m=m)}")
     if sink_logits is not None and (s.ndim < 3 or sink_logits.shape != (s.shape[-3],)):

@@ -34,7 +34,8 @@ def seed_of(key: Any) -> Any:
     Raises:
         TypeError: if it is no key.
     """
-    words = jax.random.key_data(key) if jnp.issubdtype(getattr(key, "dtype", None), jax.dtypes.prng_key) else key
+    typed = hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    words = jax.random.key_data(key) if typed else key
     if getattr(words, "dtype", None) != jnp.uint32 or words.ndim != 1:
         raise TypeError(f"dropout_key={key!r} is no single JAX key; make one with jax.random.key(seed)")
     words = words.reshape(-1, 2)

@@ -134,7 +134,8 @@ def scores(
     check_float(q=q, k=k, **({} if bias is None else {"bias": bias}))
     q, k = jnp.asarray(q), jnp.asarray(k)
     if q.ndim not in (3, 4) or q.ndim != k.ndim or q.shape[:-3] != k.shape[:-3] or q.shape[-1] != k.shape[-1]:
-        raise ValueError(f"q must be [*B, T, N, H] and k [*B, S, K, H], of one batch and head size; got {shown(q=q, k=k)}")
+        got = shown(q=q, k=k)
+        raise ValueError(f"q must be [*B, T, N, H] and k [*B, S, K, H], of one batch and head size; got {got}")
     check_heads(q.shape[-2], k.shape[-2], shown(q=q, k=k))
     bias = None if bias is None else jnp.asarray(bias)
     shape = (*q.shape[:-3], q.shape[-2], q.shape[-3], k.shape[-3])

@@ -134,7 +134,11 @@ def _tangent_jvp(primals: Any, tangents: Any, *, static: Static, tree: Any) -> A
         parts.append(tangent_p.bind(*map(ad.instantiate_zeros, t_along), *primals[n:], static=static, tree=tree))
     if not all(isinstance(t, ad.Zero) for t in t_diff):
         t_diff = jax.tree.unflatten(jax.tree.structure(diff), map(ad.instantiate_zeros, t_diff))
-        parts.append(jax.jvp(lambda d: jax.jvp(lambda d: plain(static, d, facts), (d,), (along,))[1], (diff,), (t_diff,))[1])
+
+        def along_diff(diff: Tree) -> Any:
+            return jax.jvp(lambda d: plain(static, d, facts), (diff,), (along,))[1]
+
+        parts.append(jax.jvp(along_diff, (diff,), (t_diff,))[1])
     return out, [sum(p[1:], p[0]) for p in zip(*parts, strict=True)]
 
 

@@ -84,8 +84,8 @@ class Segments:
         self._set(None, None, *lengths, "row")
         return self
 
-    def ids(self, B: int, T: int, S: int) -> Ids:
-        """The ids laid out for a call of these sizes.
+    def ids(self, B: int | None, T: int, S: int) -> Ids:
+        """The ids laid out for a call of these sizes (any batch size where B is None).
 
         Raises:
             ValueError: if they do not fit it.
@@ -101,11 +101,11 @@ class Segments:
             k = q if self.k_ids is None else self.k_ids if self.k_ids.ndim == 2 else self.k_ids[None]
             found = Ids(q, k, self.k_ids is None)
         for name, x, size in (("q", found.q, T), ("k", found.k, S)):
-            if x.shape[0] not in (1, B) or x.shape[1] != size:
+            if (B is not None and x.shape[0] not in (1, B)) or x.shape[1] != size:
                 way_out = "; give k_ids= as well" if name == "k" and self.k_ids is None and T != S else ""
                 raise ValueError(
                     f"segments of the {'queries' if name == 'q' else 'keys'} are {tuple(x.shape)}, but the call has "
-                    f"{(B, size)}: they must be [B, length] or [length]{way_out}"
+                    f"{size if B is None else (B, size)}: they must be [B, length] or [length]{way_out}"
                 )
         return found
 
@@ -115,7 +115,8 @@ class Segments:
     @classmethod
     def tree_unflatten(cls, positions: str, children: Any) -> "Segments":
         self = object.__new__(cls)
-        self._set(*children, positions)
+        q_ids, k_ids, q_lengths, k_lengths = children
+        self._set(q_ids, k_ids, q_lengths, k_lengths, positions)
         return self
 
 

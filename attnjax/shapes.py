@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Bool, Float
 
 Queries: TypeAlias = Float[Array, "*B T N H"]
@@ -49,6 +48,18 @@ def check_float(**arrays: Any) -> None:
             raise TypeError(f"{name} is a {type(a).__name__}, not an array; convert it with jnp.asarray first")
         if not jnp.issubdtype(a.dtype, jnp.floating):
             raise TypeError(f"{name} has dtype {a.dtype}; attention needs a floating dtype such as float32")
+
+
+def check_bool(way_out: str = "", **arrays: Any) -> None:
+    """Each array must be bool: True means may look.
+
+    Raises:
+        TypeError: if one is not.
+    """
+    for name, a in arrays.items():
+        if getattr(a, "dtype", None) != jnp.bool_:
+            what = f"has dtype {a.dtype}" if hasattr(a, "dtype") else f"is a {type(a).__name__}"
+            raise TypeError(f"{name} {what}; a mask is a bool array, True means may look.{way_out}")
 
 
 def check_qkv(q: Any, k: Any, v: Any) -> Dims:
@@ -93,7 +104,7 @@ def check_heads(num_heads: int, num_kv_heads: int, got: str = "") -> None:
         )
 
 
-def compute_dtype(*arrays: ArrayLike | Any) -> DTypeLike:
+def compute_dtype(*arrays: Any) -> Any:
     """dtype of scores, softmax and log-sum-exp: float64 if an input is, else float32."""
     return jnp.float64 if any(a is not None and a.dtype == jnp.float64 for a in arrays) else jnp.float32
 

@@ -10,11 +10,10 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
-from attnjax.patterns import Pattern, PerHead, Tile
-from attnjax.patterns import shipped
+from attnjax.patterns import Pattern, PerHead, Tile, shipped
 from attnjax.patterns.checks import integer, lengths
 from attnjax.segments import Segments, restarted, same_segment
-from attnjax.shapes import to_rank
+from attnjax.shapes import check_bool, to_rank
 
 for _pattern in (Pattern, PerHead):
     jax.tree_util.register_static(_pattern)
@@ -24,8 +23,8 @@ def check_pattern(pattern: object) -> Pattern | PerHead:
     """The pattern, or a TypeError that says how to write one."""
     if not isinstance(pattern, (Pattern, PerHead)):
         hint = f"; write parse({pattern!r})" if isinstance(pattern, str) else ""
-        hint = f"; call it: {pattern.__name__}(...)" if getattr(pattern, "__name__", "") in vars(shipped) else hint
         shown = getattr(pattern, "__name__", repr(pattern))
+        hint = f"; call it: {shown}(...)" if shown in vars(shipped) else hint
         raise TypeError(f"pattern={shown} is not a pattern such as Causal() or Window(4096) | Sink(4){hint}")
     return pattern
 
@@ -83,11 +82,11 @@ def place_rows(
     restart = segments is not None and segments.positions == "segment"
     if restart and q_offset is not None:
         raise ValueError('positions="segment" places every row by itself: leave q_offset out')
-    known = not hasattr(q_offset, "shape") or isinstance(q_offset, np.generic)
-    if known:
+    if not hasattr(q_offset, "shape") or isinstance(q_offset, np.generic):
         T, S, offset = lengths(T, S, q_offset, pattern.depends_on_positions and not restart)
     else:
-        T, S, offset = integer("T", T, 0), integer("S", T if S is None else S, 0), q_offset
+        T, S = integer("T", T, 0), integer("S", T if S is None else S, 0)
+        offset: Any = q_offset
         if not jnp.issubdtype(offset.dtype, jnp.integer) or offset.ndim > 1:
             raise TypeError(
                 f"q_offset is {offset.dtype}{tuple(offset.shape)}; it must be an int, or an integer array [] or [B]"
@@ -135,8 +134,7 @@ def additive_mask(m: Bool[Array, "..."]) -> Float[Array, "..."]:
         >>> aj.additive_mask(aj.visible(aj.Causal(), 2))[0, 0].tolist()
         [[0.0, -inf], [0.0, 0.0]]
     """
-    if getattr(m, "dtype", None) != bool:
-        raise TypeError(f"m has dtype {getattr(m, 'dtype', type(m).__name__)}; a mask is bool, True means may look")
+    check_bool(m=m)
     return jnp.where(m, jnp.float32(0), jnp.float32(-jnp.inf))
 
 

@@ -7,8 +7,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 STAGES = (
-    "shapes", "patterns", "visible", "scores blend rope", "plan", "cost", "reference", "call", "backends",
-    "seam attend", "cache", "nn", "models", "heads show cli",
+    "shapes", "patterns", "segments", "visible", "scores blend rope dropout", "plan", "cost", "reference", "call", "backends",
+    "door", "seam", "attend", "explain", "cache", "nn", "models", "heads show cli",
 )  # fmt: skip
 STAGE = {name: number for number, names in enumerate(STAGES) for name in names.split()}
 FILES = sorted(path for path in (ROOT / "attnjax").rglob("*.py") if path != ROOT / "attnjax" / "__init__.py")

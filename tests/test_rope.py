@@ -43,7 +43,7 @@ def test_numpy_in_numpy_out_and_float64_stays_exact():
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
 def test_dot_products_depend_on_the_distance_only(layout):
     q, k = sample(1, 1, 8, dtype=np.float64), sample(2, 1, 8, dtype=np.float64)[1:]
-    at = lambda x, p: rope(x, np.array([p]), layout=layout)[0, 0]  # noqa: E731  one line reads as the formula
+    at = lambda x, p: rope(x, np.array([p]), layout=layout)[0, 0]
     near, far = at(q, 9) @ at(k, 4), at(q, 1009) @ at(k, 1004)
     assert abs(near - far) < 1e-10 and abs(near - q[0, 0] @ k[0, 0]) > 1e-3
 

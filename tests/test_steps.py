@@ -59,7 +59,7 @@ def test_visible():
 def test_additive_mask():
     m = aj.additive_mask(jnp.array([True, False]))
     assert m.dtype == jnp.float32 and m.tolist() == [0, -np.inf]
-    with pytest.raises(TypeError, match="m has dtype float32; a mask is bool"):
+    with pytest.raises(TypeError, match="m has dtype float32; a mask is a bool"):
         aj.additive_mask(m)
 
 
@@ -95,7 +95,7 @@ def test_steps_map_and_differentiate():
         (lambda: aj.scores(draw(5, 2, 4), draw(5, 2, 3)), ValueError, "one batch and head size; got q(5, 2, 4) k(5, 2, 3)"),
         (lambda: aj.scores(draw(5, 3, 4), draw(5, 2, 4)), ValueError, "3 query heads cannot share 2"),
         (lambda: aj.scores(draw(5, 2, 4), draw(6, 2, 4), bias=draw(5, 5)), ValueError, "scores (2, 5, 6); got bias(5, 5)"),
-        (lambda: aj.weights(draw(2, 3, 4), np.ones((3, 4))), TypeError, "m has dtype float64; a mask is bool"),
+        (lambda: aj.weights(draw(2, 3, 4), np.ones((3, 4))), TypeError, "m has dtype float64; a mask is a bool"),
         (lambda: aj.weights(draw(2, 3, 4), np.ones((4, 3), bool)), ValueError, "m must broadcast to the scores"),
         (lambda: aj.weights(draw(2, 3, 4), np.ones((3, 4), bool), sink_logits=draw(3)), ValueError, "one logit per head"),
         (lambda: aj.blend(draw(2, 3, 4), draw(5, 2, 4)), ValueError, "got w(2, 3, 4) v(5, 2, 4)"),

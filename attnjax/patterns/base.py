@@ -210,17 +210,17 @@ class Pattern:
 
 def tile_states(classify_arrays: Any, q0: Any, q1: Any, k0: Any, k1: Any) -> Any:
     """Checks the bounds, asks in arrays, and answers with a Tile for ints or int8 codes for arrays."""
-    bounds = {"q0": q0, "q1": q1, "k0": k0, "k1": k1}
-    arrays = {n: v for n, v in bounds.items() if isinstance(v, (np.ndarray, list, tuple))}
-    for name, value in bounds.items():
-        if name in arrays:
-            arrays[name] = np.asarray(value)
-            if not np.issubdtype(arrays[name].dtype, np.integer):
-                raise TypeError(f"{name} is an array of {arrays[name].dtype}; positions are integers")
+    bounds: list[np.ndarray] = []
+    arrays = False
+    for name, value in (("q0", q0), ("q1", q1), ("k0", k0), ("k1", k1)):
+        if isinstance(value, (np.ndarray, list, tuple)):
+            found, arrays = np.asarray(value), True
+            if not np.issubdtype(found.dtype, np.integer):
+                raise TypeError(f"{name} is an array of {found.dtype}; positions are integers")
+            bounds.append(found)
         else:
-            bounds[name] = integer(name, value)
-    bounds.update(arrays)
-    rects = np.broadcast_arrays(*(np.atleast_1d(np.asarray(v, np.int64)) for v in bounds.values()))
+            bounds.append(np.asarray(integer(name, value)))
+    rects = np.broadcast_arrays(*(np.atleast_1d(b.astype(np.int64)) for b in bounds))
     bad = (rects[0] >= rects[1]) | (rects[2] >= rects[3])
     if bad.any():
         a, b, c, d = (int(r[bad][0]) for r in rects)
@@ -228,4 +228,4 @@ def tile_states(classify_arrays: Any, q0: Any, q1: Any, k0: Any, k1: Any) -> Any
     codes = classify_arrays(*rects)
     if not arrays:
         return Tile(int(codes[0]))
-    return codes.reshape(np.broadcast_shapes(*(np.shape(v) for v in bounds.values())))
+    return codes.reshape(np.broadcast_shapes(*(b.shape for b in bounds)))

@@ -26,7 +26,7 @@ class PerHead:
         >>> import attnjax as aj
         >>> heads = aj.PerHead((aj.Window(2), aj.Causal()))
         >>> heads.count(4), heads.mask(4).shape, str(heads & aj.Sink(1))
-        (17, (2, 4, 4), 'perhead(sink(1) & window(2), causal() & sink(1))')
+        (17, (2, 4, 4), 'perhead(window(2) & sink(1), causal() & sink(1))')
     """
 
     __slots__ = ("patterns",)

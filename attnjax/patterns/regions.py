@@ -9,7 +9,7 @@ import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from attnjax.patterns.algebra import Expr, Not, Op, leaves
+from attnjax.patterns.algebra import Expr, Not, leaves
 from attnjax.patterns.leaves import Atom, Corner, Leaf
 
 FAR = 1 << 42  # stands for infinity: beyond any position, small enough that sums fit in int64

@@ -198,8 +198,8 @@ def test_forward_mode_and_second_order(row, path):
             return sum(jnp.sum(x * y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
 
         def differences(f, step=1e-5):
-            ahead, behind = (f(jax.tree.map(lambda x, t: x + s * t, inputs, along)) for s in (step, -step))  # noqa: B023
-            return jax.tree.map(lambda a, b: (a - b) / (2 * step), ahead, behind)
+            moved = lambda s: f(jax.tree.map(lambda x, t: x + s * t, inputs, along))
+            return jax.tree.map(lambda a, b: (a - b) / (2 * step), moved(step), moved(-step))
 
         gradient = jax.jit(jax.grad(loss))
         slope = jax.jvp(loss, (inputs,), (along,))[1]
@@ -244,7 +244,7 @@ def test_derivatives_of_every_kind_on_a_small_call(path):
     q = inputs["q"]
 
     def derivatives(call):
-        loss = lambda q: jnp.sum(jnp.sin(call(inputs | {"q": q})[0]) * d_o)  # noqa: E731  # a local shorthand
+        loss = lambda q: jnp.sum(jnp.sin(call(inputs | {"q": q})[0]) * d_o)
         slope, curve = jax.jvp(jax.grad(loss), (q,), (d_o,))
         return jax.vmap(jax.grad(loss))(jnp.stack([q, 2 * q])), jax.jvp(loss, (q,), (d_o,)), slope, curve
 
@@ -259,7 +259,7 @@ def test_derivatives_of_every_kind_on_a_small_call(path):
 def test_jacobians_agree(path):
     row = Row(aj.Window(3) | aj.Sink(1), B=1, T=4, N=2, K=1, H=2, h=2)
     inputs = on_device(data(row).inputs)
-    f = lambda q: caller(row, path)(inputs | {"q": q})[0]  # noqa: E731  # a local shorthand
+    f = lambda q: caller(row, path)(inputs | {"q": q})[0]
     chex.assert_trees_all_close(jax.jacrev(f)(inputs["q"]), jax.jacfwd(f)(inputs["q"]), rtol=1e-5, atol=1e-6)
 
 

@@ -34,7 +34,7 @@ def attention(
     store = dtype if store is None else store
     scale = dtype(scale)
     q, k, v = (np.asarray(x, dtype) for x in (q, k, v))
-    (B, T, N, H), (S, K, h) = q.shape, (k.shape[1], k.shape[2], v.shape[3])
+    (B, T, N), (S, K, h) = q.shape[:3], (k.shape[1], k.shape[2], v.shape[3])
     seen = np.broadcast_to(np.asarray(seen), (B, N, T, S))
     full_bias = None if bias is None else np.broadcast_to(np.asarray(bias, dtype), (B, N, T, S))
     d_o = np.zeros((B, T, N, h), dtype) if d_o is None else np.asarray(d_o, dtype)

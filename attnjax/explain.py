@@ -1,0 +1,106 @@
+"""explain: what attend would do with a call, and why."""
+
+import dataclasses
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from jax import Array
+from jaxtyping import Bool, Float, Int
+
+from attnjax.attend import choose
+from attnjax.backends import BACKENDS
+from attnjax.door import call_of
+from attnjax.patterns import Pattern, PerHead
+from attnjax.scores import Precision, matmul_precision
+from attnjax.segments import Segments
+from attnjax.shapes import Keys, Queries, Values
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """What `attend` does with a call. Scores are over batch and heads; bytes are an estimate."""
+
+    backend: str
+    reasons: dict[str, str]
+    pattern: str
+    precision: str
+    tile_size: tuple[int, int] | None
+    tiles: dict[str, int] | None  # for one head
+    scores_needed: int | None  # None where positions are known at run time only
+    scores_computed: int
+    bytes: int  # temporaries of the forward pass
+
+    @property
+    def waste(self) -> float:
+        """Scores computed for each score needed; NaN where those needed are not known."""
+        if self.scores_needed is None:
+            return float("nan")
+        return self.scores_computed / self.scores_needed if self.scores_needed else float("inf")
+
+    def __str__(self) -> str:
+        lines = [f"pattern    {self.pattern}", f"backend    {self.backend}"]
+        lines += [f"  {name:<8} {why}" for name, why in self.reasons.items()]
+        if self.tiles is not None and self.tile_size is not None:
+            counts = ", ".join(f"{n} {state}" for state, n in self.tiles.items())
+            lines.append(f"tiles      {self.tile_size[0]} x {self.tile_size[1]}: {counts} (one head)")
+        needed = "as positions say at run time" if self.scores_needed is None else f"{self.scores_needed:,} needed"
+        waste = "" if self.scores_needed is None else f" ({self.waste:.2f}x)"
+        lines.append(f"scores     {needed}, {self.scores_computed:,} computed{waste}")
+        lines.append(f"memory     about {self.bytes / 2**20:,.1f} MiB of temporaries")
+        lines.append(f"precision  {self.precision} matrix products")
+        return "\n".join(lines)
+
+
+@typing.no_type_check
+def explain(
+    q: Queries,
+    k: Keys,
+    v: Values,
+    pattern: Pattern | PerHead,
+    *,
+    q_offset: int | Int[Array, "*B"] | None = None,
+    scale: float | None = None,
+    soft_cap: float | None = None,
+    bias: Float[Array, "..."] | None = None,
+    mask: Bool[Array, "..."] | None = None,
+    sink_logits: Float[Array, "N"] | None = None,
+    segments: Segments | None = None,
+    score_fn: Callable[..., Any] | None = None,
+    score_params: Any = None,
+    dropout_rate: float = 0.0,
+    dropout_key: Array | None = None,
+    precision: Precision = None,
+    backend: str = "auto",
+) -> Explanation:
+    """What `attend` would do with the same arguments: backend and reasons, tiles, scores, memory.
+
+    Nothing is computed; arrays may be `jax.ShapeDtypeStruct`. Print it, or read its fields.
+
+    Raises:
+        TypeError, ValueError: as `attend` would.
+
+    Example:
+        >>> import attnjax as aj, jax, jax.numpy as jnp
+        >>> x = jax.ShapeDtypeStruct((1, 4096, 8, 64), jnp.float32)
+        >>> why = aj.explain(x, x, x, aj.Window(256))
+        >>> why.backend, why.tiles, round(why.waste, 2)
+        ('tiled', {'empty': 931, 'partial': 62, 'full': 31}, 1.5)
+    """
+    call, _ = call_of(
+        q, k, v, pattern, q_offset, scale, soft_cap, bias, mask, sink_logits, segments, score_fn, score_params,
+        dropout_rate, dropout_key, precision,
+    )  # fmt: skip
+    name, reasons = choose(call, backend)
+    work = BACKENDS[name].work(call)
+    return Explanation(
+        backend=name,
+        reasons=reasons,
+        pattern=str(pattern),
+        precision=matmul_precision(precision, call.q, call.k, call.v).name,
+        tile_size=work["tile_size"],
+        tiles=work["tiles"],
+        scores_needed=call.scores_needed,
+        scores_computed=work["scores"],
+        bytes=work["bytes"],
+    )
