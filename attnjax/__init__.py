@@ -26,3 +26,12 @@ from attnjax.visible import additive_mask as additive_mask
 from attnjax.visible import visible as visible
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str):
+    """nn, models and show on first use: `import attnjax` alone needs no flax and no matplotlib."""
+    if name in ("nn", "models", "show"):
+        import importlib
+
+        return importlib.import_module(f"attnjax.{name}")
+    raise AttributeError(f"module 'attnjax' has no attribute {name!r}")

@@ -27,26 +27,13 @@ log = logging.getLogger("attnjax")
 
 @typing.no_type_check
 def attend(
-    q: Queries,
-    k: Keys,
-    v: Values,
-    pattern: Pattern | PerHead,
-    *,
-    q_offset: int | Int[Array, "*B"] | None = None,
-    scale: float | None = None,
-    soft_cap: float | None = None,
-    bias: Float[Array, "..."] | None = None,
-    mask: Bool[Array, "..."] | None = None,
-    sink_logits: Float[Array, "N"] | None = None,
-    segments: Segments | None = None,
-    score_fn: Callable[..., Any] | None = None,
-    score_params: Any = None,
-    dropout_rate: float = 0.0,
-    dropout_key: Array | None = None,
-    precision: Precision = None,
-    backend: str = "auto",
-    return_lse: bool = False,
-) -> Output | tuple[Output, Lse]:
+    q: Queries, k: Keys, v: Values, pattern: Pattern | PerHead, *, q_offset: int | Int[Array, "*B"] | None = None,
+    scale: float | None = None, soft_cap: float | None = None, bias: Float[Array, "..."] | None = None,
+    mask: Bool[Array, "..."] | None = None, sink_logits: Float[Array, "N"] | None = None,
+    segments: Segments | None = None, score_fn: Callable[..., Any] | None = None, score_params: Any = None,
+    dropout_rate: float = 0.0, dropout_key: Array | None = None, precision: Precision = None,
+    backend: str = "auto", return_lse: bool = False,
+) -> Output | tuple[Output, Lse]:  # fmt: skip
     """Attention under a pattern: each query blends the values that it may look at.
 
     softmax(score_fn(cap(q . k * scale)) + bias, over visible keys) v. A key is visible if the pattern shows it,
@@ -55,38 +42,32 @@ def attend(
     al. 2017, "Attention Is All You Need"; tiles and backward after Dao et al. 2022, "FlashAttention".
 
     Args:
-        q: queries [*B, T, N, H] (with or without the batch axis, q, k and v alike).
-        k: keys [*B, S, K, H]; query head n uses key head n // (N / K), so K = N is MHA, K = 1 MQA.
-        v: values [*B, S, K, h].
+        q, k, v: [*B, T, N, H], [*B, S, K, H], [*B, S, K, h], all with or all without the batch axis. Query head n
+            uses key head n // (N / K): K = N is multi-head, K = 1 multi-query attention.
         pattern: which key positions a query position may look at. Key row j is position j.
-        q_offset: position of query row 0. None means 0 when T == S; with T != S it must be given for a pattern
-            that depends on positions: S - T aligns the ends (flash-attn), 0 the starts (jax.nn). An int plans
-            the tiles exactly; an integer array (one, or [B]) may be traced and is one program for all values.
+        q_offset: position of query row 0. None means 0 when T == S; with T != S a pattern that depends on
+            positions needs it: S - T aligns the ends (flash-attn), 0 the starts (jax.nn). An int plans tiles
+            exactly; an integer array (one, or [B]) may be traced and is one program for all values.
         scale: factor on q . k; None means 1 / sqrt(H).
-        soft_cap: scores become soft_cap * tanh(score / soft_cap), before bias and mask; None means no cap.
-        bias: floating, broadcasts to [*B, N, T, S], added after the cap; -inf hides.
+        soft_cap: scores become soft_cap * tanh(score / soft_cap); None means no cap.
+        bias: floating, broadcasts to [*B, N, T, S], added last; -inf hides.
         mask: bool, broadcasts to [*B, N, T, S]; True means may look. It narrows the pattern.
-        sink_logits: [N], one learned logit per head that joins the softmax without a value (gpt-oss 2025);
-            neither scaled nor capped. Rows then sum to less than 1, and the log-sum-exp includes it.
+        sink_logits: [N], logits that join each softmax without a value (gpt-oss 2025), neither scaled nor capped.
         segments: packed documents, padding or lengths (see `Segments`); they narrow the pattern.
-        score_fn: score_fn(s, q_pos, k_pos, head, score_params) -> new scores, elementwise on arrays that
-            broadcast to [B, N, T, S]; after the cap, before the bias. Define it once, at module level: it is
-            compared by identity. ALiBi: Press et al. 2022.
+        score_fn: score_fn(s, q_pos, k_pos, head, score_params) -> scores, elementwise on arrays that broadcast
+            to [B, N, T, S] (ALiBi: Press et al. 2022). Compared by identity: define it once.
         score_params: arrays for `score_fn`, any tree; differentiable.
-        dropout_rate: share of the weights that is dropped, in [0, 1). Independent for every score, the same in
-            every backend for the same key.
+        dropout_rate: share of weights dropped, in [0, 1); which ones follows from `dropout_key` and position alone.
         dropout_key: a JAX key; needed when `dropout_rate` is above 0.
         precision: of the matrix products; None means HIGHEST with float32 inputs, DEFAULT with 16-bit ones.
         backend: "auto", or one of the names that `explain` lists.
-        return_lse: also return the log-sum-exp of each row's scores.
+        return_lse: also return the log-sum-exp of each row, [*B, T, N] in float32 (float64 for float64 inputs).
 
     Returns:
-        [*B, T, N, h] in q's dtype; with `return_lse` also [*B, T, N] in float32 (float64 for float64 inputs).
+        [*B, T, N, h] in q's dtype; with `return_lse` also the log-sum-exp.
 
     Raises:
-        TypeError: for an array, pattern or option of the wrong type.
-        ValueError: for shapes that do not fit, an option out of range, an unknown backend or one that
-            cannot run the call (the message says why and which can).
+        TypeError, ValueError: what is wrong with which argument, the rule, and the way out.
 
     Example:
         >>> import attnjax as aj, jax.numpy as jnp

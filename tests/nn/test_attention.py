@@ -186,7 +186,7 @@ def test_gradients_are_finite_and_match_finite_differences():
         grads = jax.grad(loss)(params)
         chex.assert_tree_all_finite(grads)
         way = jax.tree.map(lambda p: jnp.asarray(sample(*p.shape, seed=p.size)), params)
-        step = lambda h: loss(jax.tree.map(lambda p, d: p + h * d, params, way))  # noqa: E731  two uses below
+        step = lambda h: loss(jax.tree.map(lambda p, d: p + h * d, params, way))
         slope = (step(1e-5) - step(-1e-5)) / 2e-5
         along = sum(jnp.vdot(g, d) for g, d in zip(jax.tree.leaves(grads), jax.tree.leaves(way), strict=True))
         np.testing.assert_allclose(along, slope, rtol=1e-7)

@@ -24,7 +24,7 @@ def sample(*shape, dtype=np.float32, seed=0):
 
 def modules(pattern, **options):
     """The same flax module with our function and with flax's."""
-    make = lambda **own: nnx.MultiHeadAttention(4, 8, decode=False, rngs=nnx.Rngs(0), **options, **own)  # noqa: E731
+    make = lambda **own: nnx.MultiHeadAttention(4, 8, decode=False, rngs=nnx.Rngs(0), **options, **own)
     return make(attention_fn=nn.attention_fn(pattern)), make()
 
 
