@@ -169,7 +169,7 @@ def seen_keys(call: Call) -> Any:
     d, o, facts = call.dims, call.options, call.facts
     if d.T == 0 or d.S == 0:
         return None
-    mask = facts.get("mask")
+    mask: Any = facts.get("mask")
     if call.bias is not None:
         shown = ~jnp.isneginf(call.bias)
         mask = shown if mask is None else mask & shown
