@@ -144,9 +144,9 @@ def _any_row(call: Call, mask: Any) -> Any:
     d = call.dims
     col, rows = positions(d.S), min(ROWS, d.T)
     blocks = -(-d.T // rows)
-    tall = mask is not None and mask.shape[2] > 1
-    if tall:
-        mask = jnp.pad(mask, [(0, 0), (0, 0), (0, blocks * rows - d.T), (0, 0)])
+    tall = False  # whether the mask has a row for each query
+    if mask is not None and mask.shape[2] > 1:
+        tall, mask = True, jnp.pad(mask, [(0, 0), (0, 0), (0, blocks * rows - d.T), (0, 0)])
 
     def add(i: Any, seen: Any) -> Any:
         row = i * rows + positions(rows)

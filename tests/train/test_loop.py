@@ -29,6 +29,7 @@ def test_t02_a_batch_is_a_function_of_seed_and_step():
     assert not {other, judged} & set(a)
 
 
+@pytest.mark.slow
 def test_t01_the_first_step_changes_parameters(begun):
     learner, state = begun
     after, loss, _ = jax.jit(lambda s: loop.update(learner, s, batch_at(s.step)))(state)
@@ -56,6 +57,7 @@ def test_strides_equal_single_steps_and_trace_once(begun):
         np.testing.assert_allclose(x, y, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_equal_seeds_start_equal(begun):
     again = loop.start(CONFIG, optim.adamw(optim.schedule(1e-2, 2, 20)), seed=3)[1]
     other = loop.start(CONFIG, optim.adamw(optim.schedule(1e-2, 2, 20)), seed=4)[1]
