@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+from jax import lax
 
 from attnjax import dropout
 from attnjax.patterns import Pattern, PerHead
@@ -12,6 +13,8 @@ from attnjax.scores import Precision
 from attnjax.segments import same_segment
 from attnjax.shapes import Dims
 from attnjax.visible import positions, seen_columns, visible_at
+
+ROWS = 128  # query rows looked at at once where the keys that nobody sees are found at run time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +31,7 @@ class Options:
     dropout_shared: bool = False  # one pattern of dropped scores [T, S] for all sequences and heads
     # what tiles are planned by where positions are known at run time only: a superset of the pattern
     plan_by: Pattern | PerHead | None = None
+    own_keys: bool = False  # row i is the query and the key of one token: self-attention with shared segment ids
     tile: tuple[int, int] | None = None  # rows and columns of a tile; None lets the backend choose
 
 
@@ -138,6 +142,27 @@ def _take(x: Any, index: Any) -> Any:
     return jnp.take(x, jnp.minimum(index, x.shape[1] - 1), axis=1)
 
 
+def _any_row(call: Call, mask: Any) -> Any:
+    """Which keys some row sees, bool [1 or B, S], a block of rows at a time."""
+    d = call.dims
+    col, rows = positions(d.S), min(ROWS, d.T)
+    blocks = -(-d.T // rows)
+    tall = False  # whether the mask has a row for each query
+    if mask is not None and mask.shape[2] > 1:
+        tall, mask = True, jnp.pad(mask, [(0, 0), (0, 0), (0, blocks * rows - d.T), (0, 0)])
+
+    def add(i: Any, seen: Any) -> Any:
+        row = i * rows + positions(rows)
+        block = call.shown(row, col) & (row < d.T)[None, None, :, None]
+        if mask is not None:
+            block = block & (lax.dynamic_slice_in_dim(mask, i * rows, rows, 2) if tall else mask)
+        return seen | jnp.any(block, axis=(1, 2))
+
+    arrays = [x for n, x in call.facts.items() if n != "b_index"] + ([] if mask is None else [mask])
+    batch = max([1, *(x.shape[0] for x in arrays)])
+    return lax.fori_loop(0, blocks, add, jnp.zeros((batch, d.S), bool))
+
+
 def without_hidden_keys(call: Call) -> Call:
     """The call with keys and values that no query may see replaced by 0.
 
@@ -155,14 +180,15 @@ def seen_keys(call: Call) -> Any:
     d, o, facts = call.dims, call.options, call.facts
     if d.T == 0 or d.S == 0:
         return None
-    mask = facts.get("mask")
+    mask: Any = facts.get("mask")
     if call.bias is not None:
         shown = ~jnp.isneginf(call.bias)
         mask = shown if mask is None else mask & shown
+    if o.own_keys and mask is None and o.pattern.sees_itself:
+        return facts["k_ids"] >= 0  # whoever is no padding sees itself
     at_run_time = o.plan_by is not None or o.pattern.has_rule or (mask is not None and mask.shape[2] > 1)
     if at_run_time or "q_ids" in facts:
-        seen = call.shown(positions(d.T), positions(d.S))
-        return jnp.any(seen if mask is None else seen & mask, axis=(1, 2))
+        return _any_row(call, mask)
     columns = seen_columns(o.pattern, d.T, d.S, o.q_offset)
     if mask is None:
         return None if columns is None else jnp.asarray(columns)[None]

@@ -60,12 +60,13 @@ def call_of(
 def _place(pattern: Any, dims: Dims, q_offset: Any, segments: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """(what positions are known at run time, what is known now) of a call."""
     _, _, place = place_rows(pattern, dims.T, dims.S, q_offset, segments, dims.B)
+    shared = segments is not None and segments.q_ids is not None and segments.k_ids is None
     if "q_pos" in place:
         del place["q_offset"]
-        shared = segments.k_ids is None
-        return place, {"plan_by": pattern.hull() if shared else Full()}
+        return place, {"plan_by": pattern.hull() if shared else Full(), "own_keys": shared}
     if isinstance(place["q_offset"], int):
-        return place, {"q_offset": place.pop("q_offset")}
+        offset = place.pop("q_offset")
+        return place, {"q_offset": offset, "own_keys": shared and offset == 0}
     return place, {"plan_by": Full()} if pattern.depends_on_positions else {}
 
 

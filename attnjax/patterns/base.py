@@ -99,6 +99,17 @@ class Pattern:
             if cell.d0 < 0
         )
 
+    @property
+    def sees_itself(self) -> bool:
+        """Whether every query position >= 0 may look at its own key. A `Where` that decides it counts as no."""
+        atoms, full = regions(self._expr).atoms, regions(self._expr).full_table
+        own = Rects(*(np.array([v], np.int64) for v in (0, FAR, 0, FAR)))
+        return not any(
+            may_hold(cell._replace(d0=0, d1=1), full ^ cell.table, atoms, own)[0]
+            for cell in regions(self._expr).cells
+            if cell.d0 <= 0 < cell.d1
+        )
+
     def hull(self) -> "Pattern":
         """The band of all diagonals q - k on which anything is visible: a superset that only counts distance."""
         used = [cell for cell in regions(self._expr).cells if cell.table]

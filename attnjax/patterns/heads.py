@@ -96,6 +96,11 @@ class PerHead:
         """Whether any head may look at a later key."""
         return any(p.sees_future for p in self.patterns)
 
+    @property
+    def sees_itself(self) -> bool:
+        """Whether in some head every query may look at its own key."""
+        return any(p.sees_itself for p in self.patterns)
+
     def hull(self) -> Pattern:
         """The band that holds every head's hull."""
         hulls = [p.hull() for p in self.patterns]

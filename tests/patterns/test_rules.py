@@ -84,6 +84,21 @@ def test_sees_future_is_exact(spec):
     assert pattern.sees_future == want, str(pattern)
 
 
+@settings(max_examples=150)
+@given(compositions)
+def test_hull_holds_what_is_visible_and_sees_itself_is_safe(spec):
+    pattern, rule = build(spec)
+    mask, hull = pattern.mask(40, 40, 0), pattern.hull().mask(40, 40, 0)
+    assert not (mask & ~hull).any()
+    shown = np.flatnonzero([mask.diagonal(-d).any() for d in range(-39, 40)]) - 39
+    if len(shown) and mask.any():
+        assert all(pattern.hull().allows(50, 50 - d) for d in shown)
+    own = all(rule(q, q) for q in range(80))
+    assert pattern.sees_itself <= own
+    if "strided" not in str(pattern) or "chunked" not in str(pattern):
+        assert pattern.sees_itself == own, str(pattern)
+
+
 @settings(max_examples=60)
 @given(compositions, compositions, compositions)
 def test_set_algebra(a, b, c):

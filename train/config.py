@@ -1,0 +1,191 @@
+"""Settings of a run: TOML read into frozen dataclasses, every key and type checked."""
+
+import dataclasses
+import difflib
+import pathlib
+import tomllib
+import types
+import typing
+from typing import Any
+
+import jax.numpy as jnp
+
+import attnjax as aj
+from attnjax import models
+
+
+def positive(section: str, **values: float) -> None:
+    """Raises ValueError for the first value that is not above zero."""
+    for name, value in values.items():
+        if value <= 0:
+            raise ValueError(f"{section}.{name}={value} must be above 0")
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """The decoder; fields as in `models.Config`, patterns as text."""
+
+    layout: str
+    legend: dict[str, str]
+    d_model: int = 64
+    num_layers: int = 2
+    num_heads: int = 4
+    num_kv_heads: int | None = 2
+    head_dim: int | None = None
+    d_ff: int | None = None
+    theta: float | dict[str, float] = 10000.0
+    tie_embeddings: bool = False
+    qk_norm: bool = False
+    soft_cap: float | None = None
+    norm_eps: float = 1e-6
+    dtype: str = "float32"
+    param_dtype: str = "float32"
+    remat: bool = False
+
+    def build(self, vocab_size: int) -> models.Config:
+        """The library's own record, which checks the values."""
+        fields = dataclasses.asdict(self)
+        for name in ("dtype", "param_dtype"):
+            if fields[name] not in ("float32", "bfloat16", "float16"):
+                raise ValueError(f"model.{name}={fields[name]!r} is none of 'float32', 'bfloat16', 'float16'")
+            fields[name] = jnp.dtype(fields[name])
+        fields["legend"] = {letter: aj.parse(text) for letter, text in self.legend.items()}
+        return models.Config(vocab_size=vocab_size, **fields)
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """The text: a UTF-8 file, or Python's own help when `path` is left out."""
+
+    path: str | None = None
+    length: int = 128  # bytes per sequence
+    batch: int = 32  # sequences per step
+
+    def __post_init__(self):
+        positive("data", length=self.length, batch=self.batch)
+
+
+@dataclasses.dataclass(frozen=True)
+class Optim:
+    """AdamW with linear warm-up and cosine."""
+
+    steps: int = 750
+    learning_rate: float = 3e-3  # the highest
+    lowest_rate: float = 3e-4  # at the last step
+    warmup: int = 50
+    weight_decay: float = 0.01
+    b2: float = 0.98
+    clip: float = 1.0  # of the global gradient norm
+
+    def __post_init__(self):
+        positive("optim", steps=self.steps, clip=self.clip)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What is shown and kept."""
+
+    seed: int = 0
+    log_every: int = 25
+    eval_every: int = 250
+    sample: int = 400  # bytes written at the end
+    temperature: float = 0.8
+
+    def __post_init__(self):
+        positive("run", log_every=self.log_every, eval_every=self.eval_every, temperature=self.temperature)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """All settings of a run."""
+
+    model: Model
+    data: Data = Data()
+    optim: Optim = Optim()
+    run: Run = Run()
+
+
+def read(path: pathlib.Path, changes: list[str] | None = None) -> Settings:
+    """Reads a TOML file and applies changes such as "optim.steps=100".
+
+    Raises:
+        ValueError: for a file that is missing or not TOML, an unknown key (with the nearest one), a key that is
+            missing, and a value of the wrong type.
+    """
+    try:
+        table = tomllib.loads(path.read_text())
+    except OSError as error:
+        near = sorted(p.name for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
+        there = f"; in {path.parent} there are {', '.join(near)}" if near else ""
+        raise ValueError(f"config {str(path)!r} cannot be read ({error.strerror}){there}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"config {str(path)!r} is not TOML: {error}") from error
+    for change in changes or []:
+        _change(table, change)
+    return _fill(Settings, table, "")
+
+
+def _change(table: dict[str, Any], change: str) -> None:
+    key, equals, text = change.partition("=")
+    if not equals:
+        raise ValueError(f"--set {change!r} has no '='; write it as key=value, for example optim.steps=100")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word or a pattern: the shell has eaten the quotes
+    *sections, last = key.strip().split(".")
+    for section in sections:
+        table = table.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise ValueError(f"--set {change!r}: {section!r} is a value, not a section")
+    table[last] = value
+
+
+def _fill(kind: type, table: Any, prefix: str) -> Any:
+    if not isinstance(table, dict):
+        raise ValueError(f"{prefix.rstrip('.')!r} is a section, not a value; got {table!r}")
+    hints = typing.get_type_hints(kind)
+    for key in table:
+        if key not in hints:
+            raise ValueError(f"unknown setting {prefix + key!r}; did you mean {_nearest(prefix, key)!r}?")
+    values = {}
+    for field in dataclasses.fields(kind):
+        name, hint = prefix + field.name, hints[field.name]
+        if field.name in table:
+            value = table[field.name]
+            section = isinstance(hint, type) and dataclasses.is_dataclass(hint)
+            values[field.name] = _fill(hint, value, name + ".") if section else _typed(hint, value, name)
+        elif field.default is dataclasses.MISSING:
+            raise ValueError(f"setting {name!r} is missing and has no default")
+    return kind(**values)
+
+
+def _typed(hint: Any, value: Any, name: str) -> Any:
+    for option in typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,):
+        if option is float and type(value) is int:
+            return float(value)
+        if typing.get_origin(option) is dict and isinstance(value, dict):
+            return {key: _typed(typing.get_args(option)[1], item, f"{name}.{key}") for key, item in value.items()}
+        if type(value) is option:
+            return value
+    wanted = str(hint).removeprefix("<class '").removesuffix("'>").replace(" | None", "")
+    raise ValueError(f"setting {name!r} must be {wanted}, not {type(value).__name__} {value!r}")
+
+
+def _nearest(prefix: str, key: str) -> str:
+    """The full name most like this one: same section first, then the same word elsewhere."""
+    names = known()
+    here = [name for name in names if name.startswith(prefix)] if prefix else names
+    for candidates in (here, names):
+        by_word = {name.rpartition(".")[2]: name for name in reversed(candidates)}
+        if near := difflib.get_close_matches(key, by_word, n=1, cutoff=0.5):
+            return by_word[near[0]]
+    return difflib.get_close_matches(prefix + key, names, n=1, cutoff=0.0)[0]
+
+
+def known() -> list[str]:
+    """The full names of all sections and settings."""
+    names = []
+    for section, kind in typing.get_type_hints(Settings).items():
+        names += [section, *(f"{section}.{field.name}" for field in dataclasses.fields(kind))]
+    return names

@@ -1,0 +1,55 @@
+"""Text as batches: random windows to train on, all windows to judge by, always in one shape."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from attnjax import models
+from train.tasks.base import Batch
+
+
+def honest(config: models.Config, length: int) -> np.ndarray:
+    """Weight per position: 0 where the layers let a position see its own target, else 1.
+
+    Only a prefix does (its positions see each other), and training on what is already in sight teaches nothing.
+    Position i may use whatever any chain of layers hands to it.
+
+    Example:
+        >>> config = models.Config(vocab_size=8, d_model=8, num_layers=1, num_heads=1, layout="P",
+        ...                        legend={"P": "prefix(3)"})
+        >>> honest(config, 5).tolist()
+        [0.0, 0.0, 1.0, 1.0, 1.0]
+    """
+    arrives = np.eye(length + 1, dtype=bool)
+    for letter in config.letters:
+        arrives = (config.legend[letter].mask(length + 1) | np.eye(length + 1, dtype=bool)) @ arrives
+    return 1.0 - np.diagonal(arrives, 1).astype(np.float32)
+
+
+def draw(text: Array, key: PRNGKeyArray, size: int, weights_T: Float[Array, " T"]) -> Batch:
+    """`size` windows at random places; one byte more than the model reads gives the last target."""
+    length = weights_T.shape[0]
+    start = jax.random.randint(key, (size, 1), 0, text.shape[0] - length)
+    return _batch(text[start + jnp.arange(length + 1)].astype(jnp.int32), weights_T)
+
+
+def every(text: np.ndarray, size: int, weights_T: np.ndarray) -> Batch:
+    """All of a text in windows without overlap, as blocks of `size`, the block axis in front.
+
+    Every byte but the first is a target once. The last window and the last block are filled up with weight 0,
+    so that one shape, and one compiled program, serves them all.
+    """
+    length = len(weights_T)
+    blocks = -(-(len(text) - 1) // (length * size))
+    targets = np.arange(blocks * size * length).reshape(-1, length)
+    padded = np.zeros(targets.size + 1, np.int32)
+    padded[: len(text)] = text
+    rows = padded[targets[:, :1] + np.arange(length + 1)]
+    batch = _batch(jnp.asarray(rows), jnp.asarray(weights_T * (targets < len(text) - 1)))
+    return jax.tree.map(lambda x: x.reshape(blocks, size, length), batch)
+
+
+def _batch(rows: Int[Array, "B T1"], weights: Array) -> Batch:
+    tokens = rows[:, :-1]
+    return Batch(tokens, rows[:, 1:], jnp.broadcast_to(weights, tokens.shape), jnp.zeros_like(tokens))
