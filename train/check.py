@@ -49,7 +49,7 @@ def select(full: bool, names: list[str], broken: str | None, seed: int | None) -
     if seed is not None:
         rows = [dataclasses.replace(row, seed=seed) for row in rows]
     if full:
-        rows = [dataclasses.replace(row, seed=row.seed + n) for row in rows for n in range(SEEDS)]
+        rows = [dataclasses.replace(row, seed=row.seed + n, keep=row.keep and n == 0) for row in rows for n in range(SEEDS)]
     return rows if broken is None else [BREAKS[broken].apply(row) for row in rows]
 
 
@@ -61,7 +61,7 @@ def check(rows: list[Row], out: pathlib.Path, broken: str | None = None) -> int:
     """
     began = time.perf_counter()
     with Table(rows) as table:
-        outcomes = list(run(rows, table))
+        outcomes = list(run(rows, table, None if broken else out / "models"))
     outcomes.sort(key=lambda outcome: [(row.name, row.seed) for row in rows].index((outcome.name, outcome.seed)))
     seconds = time.perf_counter() - began
     report.write(out, rows, outcomes, seconds, broken)
@@ -75,25 +75,25 @@ def check(rows: list[Row], out: pathlib.Path, broken: str | None = None) -> int:
     return 1 if wrong else 0
 
 
-def run(rows: list[Row], table: Table) -> Iterator[Outcome]:
+def run(rows: list[Row], table: Table, kept: pathlib.Path | None = None) -> Iterator[Outcome]:
     """Outcomes as they come: in worker processes on CPUs, one after the other on an accelerator."""
     import jax
 
     workers = min(WORKERS, os.cpu_count() or 1, len(rows)) if jax.default_backend() == "cpu" else 1
-    results = _spread(rows, workers, table.progress) if workers > 1 else (learn(row, table.progress) for row in rows)
-    for outcome in results:
+    alone = (learn(row, table.progress, kept) for row in rows)
+    for outcome in _spread(rows, workers, table.progress, kept) if workers > 1 else alone:
         table.done(outcome)
         yield outcome
 
 
-def _spread(rows: list[Row], workers: int, progress: Callable) -> Iterator[Outcome]:
+def _spread(rows: list[Row], workers: int, progress: Callable, kept: pathlib.Path | None) -> Iterator[Outcome]:
     context = multiprocessing.get_context("spawn")  # a forked JAX hangs
     news = context.Queue()
     with _environment(ONE_THREAD), concurrent.futures.ProcessPoolExecutor(
         workers, context, initializer=_start, initargs=(news,)
     ) as pool:
         # Longest first, so that no long row is left over for one worker at the end.
-        waiting = {pool.submit(_work, row) for row in sorted(rows, key=_size, reverse=True)}
+        waiting = {pool.submit(_work, row, kept) for row in sorted(rows, key=_size, reverse=True)}
         while waiting:
             done, waiting = concurrent.futures.wait(waiting, timeout=0.2)
             with contextlib.suppress(queue.Empty):
@@ -111,8 +111,8 @@ def _start(news) -> None:
     _news = news
 
 
-def _work(row: Row) -> Outcome:
-    return learn(row, lambda *what: _news.put(what))
+def _work(row: Row, kept: pathlib.Path | None) -> Outcome:
+    return learn(row, lambda *what: _news.put(what), kept)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Trains one row of the check and judges it."""
 
 import dataclasses
+import pathlib
 import time
 from collections.abc import Callable
 
@@ -8,7 +9,7 @@ import jax
 import numpy as np
 
 from attnjax import models
-from train import loop, optim
+from train import export, loop, optim
 from train.rows import Row
 
 STRIDE = 20  # steps per compiled call
@@ -48,7 +49,11 @@ def config_of(row: Row) -> models.Config:
     )
 
 
-def learn(row: Row, notify: Callable[[str, int, int, dict[str, float]], None] = lambda *_: None) -> Outcome:
+def learn(
+    row: Row,
+    notify: Callable[[str, int, int, dict[str, float]], None] = lambda *_: None,
+    kept: pathlib.Path | None = None,
+) -> Outcome:
     """Trains a row until its bands hold or its steps are used up.
 
     Once `seen` holds, a row with a `hidden` part trains half as long again, so that what should stay hidden had
@@ -56,6 +61,7 @@ def learn(row: Row, notify: Callable[[str, int, int, dict[str, float]], None] = 
 
     Args:
         row: what to train.
+        kept: folder for the models of rows with `keep`; None keeps none.
         notify: called after every stride with (row name, seed, steps done, accuracies of that stride).
     """
     began = time.perf_counter()
@@ -86,6 +92,8 @@ def learn(row: Row, notify: Callable[[str, int, int, dict[str, float]], None] = 
                 until = steps + steps // 2 if row.hidden else steps
     values = rates(evaluate(state.params), task.labels)
     reasons = tuple(contradictions(row, values))
+    if kept is not None and row.keep:
+        export.keep(learner.model(state.params), kept / row.name)
     ended = time.perf_counter()
     return Outcome(row.name, row.seed, not reasons, steps, ended - began, compiled - began, values, reasons)
 

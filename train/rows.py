@@ -30,6 +30,7 @@ class Row:
         batch: sequences per step.
         rate: peak learning rate.
         seed: of the parameters and the data.
+        keep: whether `train check` saves the trained model (under models/ in its folder; the figures read them).
         allow_future: let the decoder have a pattern that shows the future (only a broken row does).
     """
 
@@ -47,6 +48,7 @@ class Row:
     batch: int = 32
     rate: float = 3e-3
     seed: int = 0
+    keep: bool = False
     allow_future: bool = False
 
     @property
@@ -95,11 +97,11 @@ QUICK = (
     Row("delay-window", "the control: a window of 8 does not", Delay(delay=16), "L", WINDOW, 200,
         (), (unreached("delayed", 1 / 16),)),
     Row("mqar-mha", "recall of four pairs with a key head per query head", Mqar(), "LG", NARROW_HYBRID, 500,
-        (reached("asked"),), heads=4, kv_heads=4, batch=64),
+        (reached("asked"),), heads=4, kv_heads=4, batch=64, keep=True),
     Row("mqar-gqa", "the same with two query heads per key head", Mqar(), "LG", NARROW_HYBRID, 500,
-        (reached("asked"),), heads=4, kv_heads=2, batch=64),
+        (reached("asked"),), heads=4, kv_heads=2, batch=64, keep=True),
     Row("mqar-mqa", "the same with one key head for all", Mqar(), "LG", NARROW_HYBRID, 500,
-        (reached("asked"),), heads=4, kv_heads=1, batch=64),
+        (reached("asked"),), heads=4, kv_heads=1, batch=64, keep=True),
     Row("recall-hybrid", "a local layer pairs keys with values, a causal layer looks them up at any distance",
         Recall(), "LG", HYBRID, 600, (reached("near,far"),)),
     Row("recall-window", "two windows recall what is near; what is far is a guess", Recall(), "LL", WINDOW, 900,
@@ -107,7 +109,7 @@ QUICK = (
     Row("backcopy-causal", "a head with nothing to do rests on the first token, and leaves it at a trigger",
         Backcopy(), "L", CAUSAL, 600,
         (reached("trigger"), Band("rest at ordinary", 0.2, 1.0), Band("rest at trigger", 0.0, 0.05)),
-        kv_heads=4, mlp=32, rate=6e-3),
+        kv_heads=4, mlp=32, rate=6e-3, keep=True),
     Row("backcopy-window", "the control: a window that has lost the first token copies as well, with no rest",
         Backcopy(), "L", WINDOW, 600,
         (reached("trigger"),), (Band("rest at ordinary,rest at trigger", 0.0, 0.0),), kv_heads=4, mlp=32, rate=6e-3),

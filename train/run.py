@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax import models
-from train import baselines, corpus, loop, optim, report, windows
+from train import baselines, corpus, export, loop, optim, report, windows
 from train.config import Settings
 from train.journal import Journal
 from train.loss import nats
@@ -77,6 +77,7 @@ def run(plan: Plan) -> int:
     prompt = plan.text.validation[: s.data.length // 2].tobytes()
     written = sample(learner, state.params, prompt, s.run.sample, s.data.length, key, s.run.temperature)
     journal.finish(validation, prompt + written)
+    journal.say(export.keep(learner.model(state.params), plan.out / "model"))
     return 0
 
 

@@ -3,8 +3,10 @@
 import dataclasses
 import json
 
+import jax
 import pytest
 
+from attnjax import models
 from train import check, learn, report
 from train.__main__ import main
 from train.bands import Band, reached, unreached
@@ -91,8 +93,13 @@ def test_a_row_stops_early_inside_its_bands_and_a_wrong_one_exits_with_1(tmp_pat
 
 @pytest.mark.slow
 def test_rows_run_in_two_processes(tmp_path):
-    rows = [TINY, dataclasses.replace(TINY, name="tiny-2", seed=1, hidden=(Band("3..7", 0.5, 1.0),))]
+    rows = [dataclasses.replace(TINY, keep=True),
+            dataclasses.replace(TINY, name="tiny-2", seed=1, hidden=(Band("3..7", 0.5, 1.0),))]
     assert check.check(rows, tmp_path) == 1
+    assert [p.name for p in (tmp_path / "models").iterdir()] == ["tiny"]
+    kept = models.load(tmp_path / "models" / "tiny")
+    measured = learn.rates(TINY.task.measure(kept, TINY.task.batch(jax.random.key(9), 256)), TINY.task.labels)
+    assert all(band.holds(measured, 0.05) for band in TINY.seen)
     record = json.loads((tmp_path / "report.json").read_text())
     assert [(row["name"], row["inside"]) for row in record["rows"]] == [("tiny", True), ("tiny-2", False)]
 

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+from attnjax import models
 from train import baselines, config, loop, optim, run
 from train.__main__ import main
 from train.sample import sample
@@ -38,7 +39,8 @@ def test_a_run_leaves_everything_behind(tmp_path, text, capsys):
     out = tmp_path / "run"
     assert main(["run", str(HYBRID), "--set", *SMALL, text, "--out", str(out)]) == 0
     assert sorted(p.name for p in out.iterdir()) == [
-        "loss.png", "metrics.jsonl", "run.json", "sample.txt"]
+        "loss.png", "metrics.jsonl", "model", "run.json", "sample.txt"]
+    assert models.load(out / "model").config == config.read(HYBRID, [*SMALL, text]).model.build(256)
     record = json.loads((out / "run.json").read_text())
     settings = config.read(HYBRID, [*SMALL, text])
     assert record["finished"] and record["settings"]["optim"]["steps"] == 30 and record["seed"] == 0
