@@ -49,7 +49,9 @@ def select(full: bool, names: list[str], broken: str | None, seed: int | None) -
     if seed is not None:
         rows = [dataclasses.replace(row, seed=seed) for row in rows]
     if full:
-        rows = [dataclasses.replace(row, seed=row.seed + n, keep=row.keep and n == 0) for row in rows for n in range(SEEDS)]
+        rows = [
+            dataclasses.replace(row, seed=row.seed + n, keep=row.keep and n == 0) for row in rows for n in range(SEEDS)
+        ]
     return rows if broken is None else [BREAKS[broken].apply(row) for row in rows]
 
 
