@@ -54,7 +54,7 @@ def attend(
         sink_logits: [N], logits that join each softmax without a value (gpt-oss 2025), neither scaled nor capped.
         segments: packed documents, padding or lengths (see `Segments`); they narrow the pattern.
         score_fn: score_fn(s, q_pos, k_pos, head, score_params) -> scores, elementwise on arrays that broadcast
-            to [B, N, T, S] (ALiBi: Press et al. 2022). Compared by identity: define it once.
+            to [B, N, T, S] (ALiBi: Press et al. 2022); finite at hidden pairs too. Compared by identity.
         score_params: arrays for `score_fn`, any tree; differentiable.
         dropout_rate: share of weights dropped, in [0, 1); which ones follows from `dropout_key` and position alone.
         dropout_key, dropout_shared: a JAX key, needed above rate 0; True drops alike in all sequences and heads.

@@ -164,15 +164,17 @@ def _any_row(call: Call, mask: Any) -> Any:
 
 
 def without_hidden_keys(call: Call) -> Call:
-    """The call with keys and values that no query may see replaced by 0.
+    """The call with keys and values that no query may see, and queries that are padding, replaced by 0.
 
     NaN in padding or in unwritten cache slots then cannot reach a result (0 * NaN is NaN).
     """
     seen = seen_keys(call)
-    if seen is None:
-        return call
-    hidden = {n: jnp.where(seen[:, :, None, None], call.diff[n], jnp.zeros_like(call.diff[n])) for n in "kv"}
-    return dataclasses.replace(call, diff=call.diff | hidden)
+    real = {"k": seen, "v": seen, "q": call.facts["q_ids"] >= 0 if "q_ids" in call.facts else None}
+    diff = dict(call.diff)
+    for name, keep in real.items():
+        if keep is not None:
+            diff[name] = jnp.where(keep[:, :, None, None], diff[name], jnp.zeros_like(diff[name]))
+    return dataclasses.replace(call, diff=diff)
 
 
 def seen_keys(call: Call) -> Any:

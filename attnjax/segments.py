@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Int
 
-from attnjax.shapes import shown
+from attnjax.shapes import shown, to_int32
 
 
 class Ids(NamedTuple):
@@ -24,7 +24,8 @@ class Segments:
     """Which rows belong together: pairs with different or negative ids are hidden.
 
     A pattern stays absolute in packed rows (a sink belongs to the row) unless `positions="segment"` restarts
-    positions at the first row of each run of equal ids.
+    positions at the first row of each run of equal ids; in self-attention a run is then a document of its own,
+    also if its id comes back later.
 
     Args:
         q_ids: ids of the query rows, integers [B, T] or [T]; a negative id is padding.
@@ -92,7 +93,9 @@ class Segments:
         """
         if self.q_lengths is not None or self.k_lengths is not None:
             q, k = (
-                jnp.zeros((1, size), jnp.int32) if x is None else jnp.where(jnp.arange(size)[None] < x[:, None], 0, -1)
+                jnp.zeros((1, size), jnp.int32)
+                if x is None
+                else jnp.where(jnp.arange(size)[None] < jnp.atleast_1d(x)[:, None], 0, -1)  # [] under vmap
                 for x, size in ((self.q_lengths, T), (self.k_lengths, S))
             )
             found = Ids(q, k, False)
@@ -127,13 +130,19 @@ def _ids(name: str, x: Any, most: int) -> Any:
     if x.ndim not in range(1, most + 1):
         want = "[B]" if most == 1 else "[B, length] or [length]"
         raise ValueError(f"{shown(**{name: x})} must be {want}")
-    return x if isinstance(x, jax.ShapeDtypeStruct) else jnp.asarray(x).astype(jnp.int32)
+    return to_int32(name, x)
 
 
 def same_segment(q_ids: Any, k_ids: Any) -> Any:
     """bool [B|1, T, S] from ids [B|1, T] and [B|1, S]: equal and not negative."""
     q, k = q_ids[:, :, None], k_ids[:, None, :]
     return (q == k) & (q >= 0)
+
+
+def runs(ids: Any) -> Any:
+    """Each run of equal ids numbered, int32 [B|1, length]; padding stays negative."""
+    changes = jnp.concatenate([jnp.zeros_like(ids[:, :1]), (ids[:, 1:] != ids[:, :-1]).astype(jnp.int32)], axis=1)
+    return jnp.where(ids >= 0, jnp.cumsum(changes, axis=1, dtype=jnp.int32), -1)
 
 
 def restarted(ids: Any) -> Any:

@@ -6,7 +6,9 @@ H head size of q and k, h head size of v.
 
 from typing import Any, NamedTuple, TypeAlias
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float
 
@@ -107,6 +109,22 @@ def check_heads(num_heads: int, num_kv_heads: int, got: str = "") -> None:
 def compute_dtype(*arrays: Any) -> Any:
     """dtype of scores, softmax and log-sum-exp: float64 if an input is, else float32."""
     return jnp.float64 if any(a is not None and a.dtype == jnp.float64 for a in arrays) else jnp.float32
+
+
+def to_int32(name: str, x: Any) -> Any:
+    """An integer array as int32; shapes alone stay shapes.
+
+    Raises:
+        ValueError: if a known number does not fit (it would wrap around in silence).
+    """
+    if isinstance(x, jax.ShapeDtypeStruct):
+        return x
+    if not isinstance(x, jax.core.Tracer) and x.size and x.dtype in ("int64", "uint32", "uint64"):
+        known = np.asarray(x)  # NumPy's: inside jit even known JAX arrays give traced results
+        low, high = int(known.min()), int(known.max())
+        if low < -(2**31) or high >= 2**31:
+            raise ValueError(f"{name} holds {low if low < -(2**31) else high}, which does not fit into int32")
+    return jnp.asarray(x).astype(jnp.int32)
 
 
 def to_rank(x: Any, rank: int) -> Any:

@@ -11,9 +11,9 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from attnjax.patterns import Pattern, PerHead, Tile, shipped
-from attnjax.patterns.checks import integer, lengths
-from attnjax.segments import Segments, restarted, same_segment
-from attnjax.shapes import check_bool, to_rank
+from attnjax.patterns.checks import LARGEST, integer, lengths
+from attnjax.segments import Segments, restarted, runs, same_segment
+from attnjax.shapes import check_bool, to_int32, to_rank
 
 for _pattern in (Pattern, PerHead):
     jax.tree_util.register_static(_pattern)
@@ -84,6 +84,8 @@ def place_rows(
         raise ValueError('positions="segment" places every row by itself: leave q_offset out')
     if not hasattr(q_offset, "shape") or isinstance(q_offset, np.generic):
         T, S, offset = lengths(T, S, q_offset, pattern.depends_on_positions and not restart)
+        if abs(offset) + max(T, S) > LARGEST:
+            raise ValueError(f"q_offset={offset} with T={T} and S={S} leaves the range of int32 positions, +-{LARGEST}")
     else:
         T, S = integer("T", T, 0), integer("S", T if S is None else S, 0)
         offset: Any = q_offset
@@ -94,13 +96,15 @@ def place_rows(
         if B is not None and offset.shape not in ((), (1,), (B,)):
             raise ValueError(f"q_offset{tuple(offset.shape)} must be one int or one per sequence, [{B}]")
         if not isinstance(offset, jax.ShapeDtypeStruct):
-            offset = jnp.atleast_1d(jnp.asarray(offset).astype(jnp.int32))
+            offset = jnp.atleast_1d(to_int32("q_offset", offset))
     place: dict[str, Any] = {"q_offset": offset}
     if segments is not None:
         ids = segments.ids(B, T, S)
         place |= {"q_ids": ids.q, "k_ids": ids.k}
         if restart:
             place |= {"q_pos": restarted(ids.q), "k_pos": restarted(ids.k)}
+            if ids.shared:
+                place["q_ids"] = place["k_ids"] = runs(ids.q)
     return T, S, place
 
 

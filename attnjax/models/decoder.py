@@ -121,6 +121,8 @@ class Decoder(nnx.Module):
             ValueError: if tokens are not [B, T], an id is outside the vocabulary, positions are given to a
                 model without rotation, or dropout lacks its key.
         """
+        if not hasattr(tokens, "ndim"):
+            raise TypeError(f"tokens is a {type(tokens).__name__}, not an array; write jnp.asarray(tokens)")
         if tokens.ndim != 2:
             raise ValueError(f"tokens{tokens.shape} must be [B, T]; a single sequence is tokens[None]")
         if positions is not None and all(self.config.rope(letter) is None for letter in self.config.letters):

@@ -2,6 +2,8 @@
 
 import operator
 
+LARGEST = 2**31 - 1  # positions are int32 on devices
+
 
 def integer(name: str, value: object, low: int | None = None, rule: str = "") -> int:
     """`value` as an int, or an error that names the argument, the value and the rule."""
@@ -13,6 +15,14 @@ def integer(name: str, value: object, low: int | None = None, rule: str = "") ->
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}; it must be an int") from None
     if low is not None and number < low:
         raise ValueError(f"{name}={number} is too small: {rule or f'it must be at least {low}'}")
+    return number
+
+
+def size(name: str, value: object, low: int, rule: str) -> int:
+    """A number of a pattern: an int from `low` to the largest position."""
+    number = integer(name, value, low, rule)
+    if number > LARGEST:
+        raise ValueError(f"{name}={number} is too large: positions are int32, at most {LARGEST}; {rule}")
     return number
 
 

@@ -60,7 +60,7 @@ def _all_hold(held: list[Atom], cell: Region, q0: int, q1: int, k0: int, k1: int
     if not sizes:
         return pairs(q0, q1, k0, k1, cell.d0, cell.d1, step)
     d0, d1 = max(cell.d0, 1 - min(sizes)), min(cell.d1, min(sizes))  # pairs of a block are closer than its size
-    if d0 >= d1:
+    if d0 >= d1 or q0 - k1 + 1 >= d1 or q1 - k0 <= d0:  # no block reaches from one range into the other
         return 0
     # a block holds a pair only if it reaches into both ranges; if these are apart, only if it spans the gap
     low, high = sorted((max(q0, k0), min(q1, k1)))

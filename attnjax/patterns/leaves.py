@@ -10,6 +10,10 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
+from attnjax.patterns.checks import LARGEST
+
 
 class Atom(NamedTuple):
     """A fact about (q, k) that no threshold decides.
@@ -193,7 +197,8 @@ class Strided(Leaf):
         return corner.d >= 0 and self.atom()
 
     def meet(self, other):
-        return Strided(math.lcm(self.stride, other.stride))
+        both = math.lcm(self.stride, other.stride)
+        return Strided(both) if both <= LARGEST else None
 
     def join(self, other):
         small, large = sorted((self.stride, other.stride))
@@ -240,6 +245,9 @@ class Where(Leaf):
 
     def allows(self, q, k):
         visible = self.fn(q, k)
+        visible = visible if hasattr(visible, "dtype") else np.asarray(visible)
+        if visible.dtype != np.bool_:
+            raise TypeError(f"the rule {self.text()[1][0]} of a Where returned {visible.dtype}; it must return bools")
         return visible if self.future else visible & (k <= q)
 
     def cuts(self):

@@ -7,7 +7,7 @@ from typing import Any
 
 from attnjax.patterns import leaves
 from attnjax.patterns.base import Pattern
-from attnjax.patterns.checks import integer
+from attnjax.patterns.checks import size as checked
 
 
 @typing.no_type_check
@@ -53,7 +53,7 @@ def Window(window: int) -> Pattern:
         [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
     """
     rule = "a window counts the query itself, so it is at least 1; for no limit write Causal()"
-    return Pattern._of(leaves.Band(integer("window", window, 1, rule) - 1, 0))
+    return Pattern._of(leaves.Band(checked("window", window, 1, rule) - 1, 0))
 
 
 @typing.no_type_check
@@ -76,7 +76,7 @@ def Band(left: int | None, right: int | None) -> Pattern:
         [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
     """
     rule = "it counts keys beside the query, so it is at least 0; for no limit write None"
-    sides = (None if v is None else integer(n, v, 0, rule) for n, v in (("left", left), ("right", right)))
+    sides = (None if v is None else checked(n, v, 0, rule) for n, v in (("left", left), ("right", right)))
     return Pattern._of(leaves.Band(*sides))
 
 
@@ -96,7 +96,7 @@ def Sink(n: int) -> Pattern:
         >>> (aj.Window(4) | aj.Sink(1)).count(16)
         70
     """
-    return Pattern._of(leaves.Sink(integer("n", n, 1, "a sink keeps at least 1 token; for none leave Sink out")))
+    return Pattern._of(leaves.Sink(checked("n", n, 1, "a sink keeps at least 1 token; for none leave Sink out")))
 
 
 @typing.no_type_check
@@ -118,7 +118,7 @@ def Strided(stride: int) -> Pattern:
         >>> aj.Strided(2).mask(4).astype(int).tolist()
         [[1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1]]
     """
-    return Pattern._of(leaves.Strided(integer("stride", stride, 1, "visible keys are at least 1 apart")))
+    return Pattern._of(leaves.Strided(checked("stride", stride, 1, "visible keys are at least 1 apart")))
 
 
 @typing.no_type_check
@@ -139,7 +139,7 @@ def Chunked(size: int) -> Pattern:
         >>> aj.Chunked(2).mask(4).astype(int).tolist()
         [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
     """
-    return Pattern._of(leaves.Chunked(integer("size", size, 1, "a chunk holds at least 1 token")))
+    return Pattern._of(leaves.Chunked(checked("size", size, 1, "a chunk holds at least 1 token")))
 
 
 @typing.no_type_check
@@ -158,7 +158,7 @@ def Prefix(n: int) -> Pattern:
         >>> aj.Prefix(2).mask(3).astype(int).tolist()
         [[1, 1, 0], [1, 1, 0], [1, 1, 1]]
     """
-    return Pattern._of(leaves.Prefix(integer("n", n, 1, "a prefix holds at least 1 token; for none write Causal()")))
+    return Pattern._of(leaves.Prefix(checked("n", n, 1, "a prefix holds at least 1 token; for none write Causal()")))
 
 
 @typing.no_type_check

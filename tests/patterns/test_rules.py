@@ -166,3 +166,7 @@ def test_count_of_many_chunk_sizes_and_of_far_positions():
     assert pattern.count(90) == pattern.mask(90).sum()
     assert aj.Causal().count(1 << 33) == (1 << 32) * ((1 << 33) + 1)
     assert aj.Window(4).count(10, 10, 10**6) == 0
+    far, offset = aj.Chunked(7) | aj.Strided(3), 2**31 - 400
+    begin = time.perf_counter()
+    assert far.count(20, 20, offset) == far.mask(20, 20, offset).sum()
+    assert time.perf_counter() - begin < 1  # nothing walks from the keys to the queries

@@ -95,6 +95,9 @@ def test_parse_errors_point_at_the_place(text, message):
         (lambda: aj.Window(True), TypeError, "window=True is a bool"),
         (lambda: aj.Window("4"), TypeError, "window='4' is a str"),
         (lambda: aj.Window(None), TypeError, "window=None is a NoneType"),
+        (lambda: aj.Window(2**31), ValueError, "window=2147483648 is too large: positions are int32, at most 2147483647; a window"),
+        (lambda: aj.Prefix(2**70), ValueError, "n=1180591620717411303424 is too large"),
+        (lambda: aj.Where(lambda q, k: (q + k) % 2).mask(3), TypeError, "of a Where returned int64; it must return bools"),
         (lambda: aj.Band(-1, 0), ValueError, "left=-1"),
         (lambda: aj.Band(0, 1.5), TypeError, "right=1.5"),
         (lambda: aj.Sink(0), ValueError, "n=0"),
@@ -162,6 +165,18 @@ def test_where():
     assert p.tile(0, 1, 0, 1) is aj.Tile.PARTIAL and (p & aj.Window(2)).tile(8, 10, 0, 4) is aj.Tile.EMPTY
     assert p.sees_future and not (p & aj.Causal()).sees_future and not aj.Where(even, sees_future=False).sees_future
     assert str(p) == "where(even)" and p.has_rule and not aj.Window(3).has_rule
+
+
+def test_a_constant_rule_is_taken_as_it_is():
+    always = aj.Where(lambda q, k: True)
+    assert always.mask(3).all() and not (~always).mask(3).any() and (~always).count(3) == 0
+
+
+def test_numbers_up_to_the_largest_position_work():
+    top = 2**31 - 1
+    both = aj.Strided(top) & aj.Strided(top - 1)
+    for p in (aj.Window(top), aj.Band(top, top), aj.Sink(top), aj.Prefix(top), aj.Strided(top), aj.Chunked(top), both):
+        assert np.array_equal(aj.visible(p, 5)[0, 0], p.mask(5)) and p.count(5) == p.mask(5).sum()
 
 
 def test_where_is_held_to_its_promise():

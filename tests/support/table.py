@@ -55,6 +55,8 @@ class Row:
     def ids(self):
         """Segment ids (q [B, T], k [B, S]) as NumPy."""
         T, S = self.T, self.keys
+        if self.segments == "returning":
+            return (np.array([[0] * 7 + [1] * 7 + [0] * (T - 14), [3] * T])[: self.B],) * 2
         packed = np.array([[0] * (T // 3) + [1] * (T - T // 3 - 2) + [-1] * 2, [7] * T])[: self.B]
         if self.segments == "lengths":
             return np.zeros((self.B, T), int), np.where(np.arange(S) < np.array([[S // 2], [S]])[: self.B], 0, -1)
@@ -68,7 +70,7 @@ class Row:
         for b in range(self.B):
             offset = self.traced[b % len(self.traced)] if self.traced else self.q_offset or 0
             q[b] = np.arange(self.T) + offset
-        if self.segments == "restart":
+        if self.segments in RESTART:
             for x, ids in zip((q, k), self.ids(), strict=True):
                 for b in range(self.B):
                     start = 0
@@ -86,6 +88,8 @@ class Row:
         seen = np.stack([np.broadcast_to(p.allows(q[:, :, None], k[:, None, :]), shape) for p in patterns], 1)
         if self.segments:
             ids = self.ids()
+            if self.segments in RESTART:  # a run is a document of its own
+                ids = [np.where(x < 0, -1, np.cumsum(np.diff(x, axis=1, prepend=x[:, :1]) != 0, axis=1)) for x in ids]
             seen = seen & ((ids[0][:, :, None] == ids[1][:, None, :]) & (ids[0][:, :, None] >= 0))[:, None]
         return seen
 
@@ -129,6 +133,7 @@ ROWS = (
     Row(aj.Causal(), segments="packed"),
     Row(W | aj.Sink(2), segments="restart", sinks=True),
     Row(aj.Chunked(4) | aj.Strided(3), segments="restart", alibi=True),
+    Row(aj.Window(4), segments="returning"),
     Row(aj.Full(), segments="lengths", S=13),
     Row(aj.Full(), segments="cross", S=12, mask="S"),
     Row(aj.Causal(), alibi=True, bias="NTS", soft_cap=3.0),
@@ -140,6 +145,7 @@ ROWS = (
     Row(W, traced=(0,), dtype="float64", sinks=True, alibi=True, segments="packed"),
     Row(W, dtype="bfloat16", sinks=True, rate=0.1, segments="packed"),
 )
+RESTART = ("restart", "returning")
 PATHS = {"dense": ("dense", None), "tiled 8x4": ("tiled", (8, 4)), "tiled": ("tiled", None)}
 
 
@@ -157,7 +163,7 @@ def dropout_factors(row):
     if not row.rate:
         return None
     words, q, k = [int(w) for w in key_words(row)], row.places()[0], np.arange(row.keys)
-    if row.segments == "restart":
+    if row.segments in RESTART:
         q = np.tile(np.arange(row.T), (row.B, 1))
     keep = [[[[oracle.kept(row.rate, words, b, n, int(q[b, t]), int(j)) for j in k] for t in range(row.T)]
              for n in range(row.N)] for b in range(row.B)]  # fmt: skip
@@ -199,7 +205,7 @@ def data(row, seed=0):
             aj.Segments.from_lengths(k=jnp.asarray((k >= 0).sum(1)))
             if row.segments == "lengths"
             else aj.Segments(jnp.asarray(q), jnp.asarray(k) if row.segments == "cross" else None,
-                             positions="segment" if row.segments == "restart" else "row")
+                             positions="segment" if row.segments in RESTART else "row")
         )  # fmt: skip
     if row.rate:
         options |= {"dropout_rate": row.rate, "dropout_key": jax.random.key(row.T)}
