@@ -70,3 +70,13 @@ def test_a_long_plan_needs_no_mask():
     assert seconds < 2 and peak < 200e6
     assert len(p.columns) == sum(min(i, 8) + 1 + (i > 8) for i in range(256))
     assert np.all(np.diff(p.starts) > 0)
+
+
+@pytest.mark.parametrize(("T", "pattern"), [(100, aj.Causal()), (300, aj.Causal() & aj.Window(32))], ids=str)
+def test_sparsity_counts_what_is_there(T, pattern):
+    """Case V02: shares of pairs and of tiles stay in [0, 1], also below the size of a tile."""
+    p = plan(pattern, T, T, 0, 128, 128)
+    pairs, tiles = 1 - pattern.count(T) / T**2, p.empty / (p.empty + p.partial + p.full)
+    assert 0 <= tiles <= pairs <= 1
+    if T == 100:
+        assert pairs == pytest.approx(0.495) and tiles == 0 and p.partial == 1
