@@ -92,10 +92,11 @@ class Segments:
             ValueError: if they do not fit it.
         """
         if self.q_lengths is not None or self.k_lengths is not None:
+            zero = jnp.int32(0)  # lengths are [B], or [] under vmap
             q, k = (
                 jnp.zeros((1, size), jnp.int32)
                 if x is None
-                else jnp.where(jnp.arange(size)[None] < jnp.atleast_1d(x)[:, None], 0, -1)  # [] under vmap
+                else jnp.where(jnp.arange(size, dtype=jnp.int32)[None] < jnp.atleast_1d(x)[:, None], zero, zero - 1)
                 for x, size in ((self.q_lengths, T), (self.k_lengths, S))
             )
             found = Ids(q, k, False)

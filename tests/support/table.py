@@ -134,7 +134,7 @@ ROWS = (
     Row(W | aj.Sink(2), segments="restart", sinks=True),
     Row(aj.Chunked(4) | aj.Strided(3), segments="restart", alibi=True),
     Row(aj.Window(4), segments="returning"),
-    Row(aj.Full(), segments="lengths", S=13),
+    Row(aj.Full(), segments="lengths", S=13, dtype="float64"),
     Row(aj.Full(), segments="cross", S=12, mask="S"),
     Row(aj.Causal(), alibi=True, bias="NTS", soft_cap=3.0),
     Row(HEADS, alibi=True, K=1, mask="TS"),
