@@ -1,5 +1,7 @@
 """What the settings of an attention layer mean, and how they must fit together."""
 
+import dataclasses
+import difflib
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,6 +44,11 @@ def as_rope(rope: Any, head_dim: int) -> Rope | None:
     if rope is None:
         return None
     if isinstance(rope, Mapping):
+        known = [field.name for field in dataclasses.fields(Rope)]
+        for key in rope:
+            if key not in known:
+                near = difflib.get_close_matches(str(key), known, 1, 0)[0]
+                raise ValueError(f"rope has no setting {key!r}; did you mean {near!r}? It has {', '.join(known)}")
         rope = Rope(**rope)
     elif not isinstance(rope, Rope):
         if isinstance(rope, bool) or not isinstance(rope, (int, float)):

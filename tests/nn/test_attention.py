@@ -232,6 +232,7 @@ def make(**change):
         (ValueError, "has 3 heads, but num_heads=2", dict(pattern=PerHead((Causal(),) * 3))),
         (TypeError, "rope='yes' is a str; give None, Rope", dict(rope="yes")),
         (TypeError, "rope=True is a bool", dict(rope=True)),
+        (ValueError, "rope has no setting 'thetta'; did you mean 'theta'?", dict(rope={"thetta": 1e4})),
         (ValueError, "H=3 is odd", dict(head_dim=3, rope=1e4)),
         (ValueError, "rotary_dim=8 is larger than the head size H=6", dict(rope={"rotary_dim": 8})),
         (ValueError, "soft_cap=0.0", dict(soft_cap=0.0)),
