@@ -47,7 +47,7 @@ def test_every_document_but_contributing_shows_code_and_its_output():
     assert {path.name for path in DOCUMENTS} - {path.name for path in RUNNABLE} == {"CONTRIBUTING.md"}
     for path in RUNNABLE:
         languages = [language for language, _, _ in blocks(path)]
-        assert set(languages) <= {"python", "text", "sh"}, "name the language of a block"
+        assert set(languages) <= {"python", "text", "sh", "toml"}, "name the language of a block"
         assert "text" in languages, f"{path.name} shows no output"
         outputs = [before for before, now in zip(languages, languages[1:], strict=False) if now == "text"]
         assert set(outputs) == {"python"}, f"{path.name}: text shows the output of python above"
