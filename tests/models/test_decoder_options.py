@@ -133,6 +133,7 @@ def test_packed_documents_equal_separate_runs_in_values_and_gradients():
         chex.assert_trees_all_close(value(packed)(params), value(separate)(params), rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_given_positions_replace_the_restarted_ones_of_the_rotation():
     config = dataclasses.replace(SHALLOW, layout="G")
     model = built(config)
