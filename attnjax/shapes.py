@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jaxtyping import Bool, Float
 
 Queries: TypeAlias = Float[Array, "*B T N H"]
@@ -119,7 +120,7 @@ def to_int32(name: str, x: Any) -> Any:
     """
     if isinstance(x, jax.ShapeDtypeStruct):
         return x
-    if not isinstance(x, jax.core.Tracer) and x.size and x.dtype in ("int64", "uint32", "uint64"):
+    if not isinstance(x, Tracer) and x.size and x.dtype in ("int64", "uint32", "uint64"):
         known = np.asarray(x)  # NumPy's: inside jit even known JAX arrays give traced results
         low, high = int(known.min()), int(known.max())
         if low < -(2**31) or high >= 2**31:
