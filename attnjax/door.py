@@ -16,7 +16,7 @@ from attnjax.visible import check_pattern, place_rows, positions
 def call_of(
     q: Any, k: Any, v: Any, pattern: Any, q_offset: Any = None, scale: Any = None, soft_cap: Any = None,
     bias: Any = None, mask: Any = None, sink_logits: Any = None, segments: Any = None, score_fn: Any = None,
-    score_params: Any = None, dropout_rate: Any = 0.0, dropout_key: Any = None, dropout_shared: bool = False,
+    score_params: Any = None, dropout_rate: Any = 0.0, dropout_key: Any = None, dropout_shared: Any = False,
     precision: Any = None,
 ) -> tuple[Call, Dims]:  # fmt: skip
     """Everything checked, arrays with a batch axis; works on `jax.ShapeDtypeStruct` as well."""
@@ -29,6 +29,8 @@ def call_of(
         raise ValueError("score_params are given but score_fn is None: nothing would read them")
     if score_fn is not None and not callable(score_fn):
         raise TypeError(f"score_fn={score_fn!r} cannot be called; it is score_fn(s, q_pos, k_pos, head, params)")
+    if not isinstance(dropout_shared, bool):
+        raise TypeError(f"dropout_shared={dropout_shared!r} must be True or False")
     rate = check_rate(dropout_rate, dropout_key)
     options = Options(
         pattern, check_scale(scale, dims.H), soft_cap=check_soft_cap(soft_cap),
@@ -80,8 +82,6 @@ def _batch(x: Any, add: bool) -> Any:
 
 def _score_array(name: str, x: Any, dims: Dims) -> Any:
     """bias or mask with the four axes [B|1, N|1, T|1, S|1]."""
-    if x is None:
-        return None
     B, T, S, N = dims[:4]
     shape = (B, N, T, S) if dims.batched else (N, T, S)
     if not broadcasts(x, shape):

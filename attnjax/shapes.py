@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 Queries: TypeAlias = Float[Array, "*B T N H"]
 Keys: TypeAlias = Float[Array, "*B S K H"]
@@ -19,7 +19,6 @@ Values: TypeAlias = Float[Array, "*B S K h"]
 Output: TypeAlias = Float[Array, "*B T N h"]
 Lse: TypeAlias = Float[Array, "*B T N"]
 Scores: TypeAlias = Float[Array, "*B N T S"]
-Mask: TypeAlias = Bool[Array, "..."]
 
 
 class Dims(NamedTuple):

@@ -49,6 +49,9 @@ Q, K, V = ones(2, 8, 4, 6), ones(2, 8, 2, 6), ones(2, 8, 2, 3)
         ({"mask": jnp.ones((2, 3, 8, 8), bool)}, ValueError, "mask(2, 3, 8, 8) does not broadcast to the scores [B, N, T, S] = (2, 4, 8, 8)"),
         ({"bias": jnp.ones((8, 7))}, ValueError, "bias(8, 7) does not broadcast"),
         ({"bias": jnp.ones((8, 8), jnp.int32)}, TypeError, "bias has dtype int32"),
+        ({"score_params": jnp.ones(4)}, ValueError, "score_params are given but score_fn is None"),
+        ({"score_fn": 3}, TypeError, "score_fn=3 cannot be called"),
+        ({"sink_logits": jnp.ones(3)}, ValueError, "sink_logits(3,) must hold one logit per query head: [4]"),
         ({"precision": "exact"}, ValueError, "precision='exact' is unknown; use None, 'default', 'high', 'highest'"),
         ({"backend": "tyled"}, ValueError, "backend='tyled' is unknown; usable here: 'auto', 'tiled', 'dense'. Did you mean 'tiled'?"),
         ({"backend": "cudnn"}, ValueError, "backend='cudnn' is unknown; usable here: 'auto', 'tiled', 'dense'"),
@@ -72,6 +75,11 @@ def test_soft_cap_is_above_zero_or_none(cap):
         aj.attend(Q, K, V, aj.Causal(), soft_cap=cap)
     with pytest.raises(ValueError, match="soft_cap="):
         aj.scores(Q, K, soft_cap=cap)
+
+
+def test_shared_dropout_is_a_yes_or_no():
+    with pytest.raises(TypeError, match="dropout_shared='no' must be True or False"):
+        aj.attend(Q, K, V, aj.Causal(), dropout_rate=0.1, dropout_key=jax.random.key(0), dropout_shared="no")
 
 
 def test_without_a_batch_axis():

@@ -140,9 +140,9 @@ def cut(call: Call) -> Tiled:
     return Tiled(call, p, dtype, query_tiles(call.q, call.k.shape[2], p.tile_q), k, v, bias, mask)
 
 
-def _pad(x: Any, axis: int, size: int, value: Any = 0) -> Any:
+def _pad(x: Any, axis: int, size: int) -> Any:
     pads = [(0, size - n if a == axis else 0) for a, n in enumerate(x.shape)]
-    return x if size == x.shape[axis] else jnp.pad(x, pads, constant_values=value)
+    return x if size == x.shape[axis] else jnp.pad(x, pads)
 
 
 def pad_scores(x: Any, lengths: tuple[int, int]) -> Any:
@@ -152,11 +152,11 @@ def pad_scores(x: Any, lengths: tuple[int, int]) -> Any:
     return x
 
 
-def query_tiles(x_BTNH: Any, K: int, tile: int, value: Any = 0) -> Any:
+def query_tiles(x_BTNH: Any, K: int, tile: int) -> Any:
     """[B, T, N, H] -> [rows of tiles, B, K, G * tile, H]."""
     B, T, N, H = x_BTNH.shape
     rows = -(-T // tile)
-    x = _pad(x_BTNH, 1, rows * tile, value).reshape(B, rows, tile, K, N // K, H)
+    x = _pad(x_BTNH, 1, rows * tile).reshape(B, rows, tile, K, N // K, H)
     return x.transpose(1, 0, 3, 4, 2, 5).reshape(rows, B, K, N // K * tile, H)
 
 
