@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest --durations=5
 help:
 	@echo "make learn     train small models and check, pattern by pattern, what each one can learn"
 	@echo "make test      the quick tests          make slow   the tests over two seconds"
-	@echo "make lint      ruff and pyright         make bench  speed against jax.nn"
+	@echo "make lint      ruff and pyright         make bench  speed against others (ARGS=--quick)"
 	@echo "make pictures  redraw docs/images       make clean  remove what these made"
 	@echo "PYTHON=python3.13 make test uses another interpreter, in .venv-3.13"
 
@@ -43,7 +43,7 @@ lint: $(VENV)/ready-lint
 	@$(BIN)/pyright --pythonpath $(BIN)/python
 
 bench: $(VENV)/ready
-	@$(BIN)/python benchmarks/attend.py
+	@$(BIN)/python benchmarks/attend.py --out build/bench $(ARGS)
 
 pictures: $(VENV)/ready
 	@$(BIN)/python docs/make_pictures.py

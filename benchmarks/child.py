@@ -1,5 +1,6 @@
 """The parent's end of the pipe to the process that holds torch."""
 
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -39,6 +40,16 @@ class Child:
         self.process.stdin.close()
         self.process.wait(timeout=60)
         self.process.stdout.close()
+
+
+@contextlib.contextmanager
+def closing(child):
+    """Closes the child at the end, whatever happened; None stays None."""
+    try:
+        yield child
+    finally:
+        if child is not None:
+            child.close()
 
 
 class ChildSide:

@@ -31,19 +31,37 @@ class Row:
     rivals: tuple[Rival, ...]
     rounds: int | None = None  # fewer than the run's rounds where one call takes many seconds
 
+    def only(self, peers):
+        """The row against these peers alone; attnjax against itself stays."""
+        kept = [rival for rival in self.rivals if rival.peer in ("attnjax", *peers)]
+        return dataclasses.replace(self, rivals=tuple(kept))
+
 
 def own(at_least, aim, **changes):
     """attnjax itself at changed work."""
     return Rival("attnjax", at_least, aim, tuple(changes.items()))
 
 
+def label(pattern):
+    """A pattern's word in the names of rows."""
+    return {SINK: "sink", STRIDE: "strided", "strided(256)": "comb"}.get(pattern, pattern.split("(")[0])
+
+
 def short_rows():
     """T=512, where `auto` may take the dense backend."""
     for pattern in ("causal()", "window(256)", SINK, STRIDE, "full()"):
         for direction in ("forward", "backward"):
-            label = pattern.replace(" ", "").replace("()", "")
             rivals = Rival("jax.nn", 1 / 1.2, 1.0), Rival("flax"), Rival("sdpa")
-            yield Row(f"{label}-512-{direction}", Work(pattern, 512, direction), rivals)
+            yield Row(f"{label(pattern)}-512-{direction}", Work(pattern, 512, direction), rivals)
+
+
+def lengths():
+    """The lengths between the other rows, for the chart; no targets."""
+    for pattern in ("causal()", "window(256)", STRIDE):
+        for T in (1024, 2048, 4096, 8192):
+            if T != 4096 or pattern == STRIDE:
+                rivals = Rival("jax.nn"), Rival("sdpa"), Rival("flex")
+                yield Row(f"{label(pattern)}-{T}-forward", Work(pattern, T), rivals, rounds=3)
 
 
 ROWS = (
@@ -67,7 +85,7 @@ ROWS = (
         Work("window(256)", 4096, "backward"),
         (Rival("jax.nn"), Rival("tokamax"), Rival("sdpa"), own(1 / 4, None, direction="forward")),
     ),
-    Row("window-16384-forward", Work("window(256)", 16384), (Rival("flex", 1.2, 1.5), Rival("tokamax"))),
+    Row("window-16384-forward", Work("window(256)", 16384), (Rival("flex", 1.2, 1.5),)),
     Row("window-16384-backward", Work("window(256)", 16384, "backward"), (own(1 / 4, None, direction="forward"),)),
     Row("sink-16384-forward", Work(SINK, 16384), (Rival("flex", 1.2, 1.5),)),
     Row("sink-16384-backward", Work(SINK, 16384, "backward"), (own(1 / 4, None, direction="forward"),)),
@@ -75,6 +93,7 @@ ROWS = (
     Row("strided-16384-backward", Work(STRIDE, 16384, "backward"), (own(None, None, direction="forward"),)),
     Row("causal-16384-forward", Work("causal()", 16384), (Rival("sdpa"), Rival("flex")), rounds=3),
     *short_rows(),
+    *lengths(),
     Row(
         "bfloat16-causal-4096-forward",
         Work("causal()", 4096, dtype="bfloat16"),

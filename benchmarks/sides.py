@@ -1,6 +1,7 @@
 """The sides that run in this process: attnjax, jax.nn, flax and tokamax, each at its best public options."""
 
 import functools
+import sys
 import time
 
 import jax
@@ -10,7 +11,7 @@ from work import leaves, numbers, rule
 
 import attnjax as aj
 
-MASK_LIMIT = 4096  # jax.nn and flax hold all T x T scores: above this they need more memory than they are worth
+MASK_LIMIT = 8192  # jax.nn and flax hold all T x T scores: above this they need more memory than they are worth
 
 
 class Unable(Exception):
@@ -58,8 +59,10 @@ def tokamax(work):
     """tokamax.dot_product_attention in its chunked XLA form, the one of its forms for a CPU with O(T) memory."""
     try:
         import tokamax as library
+        from absl import flags
     except ImportError as error:
-        raise Unable(f"tokamax is not installed ({error})") from error
+        raise Unable("tokamax is not installed") from error
+    flags.FLAGS(sys.argv[:1])  # else tokamax reads this program's own options as absl flags, and refuses them
     match leaves(work.pattern):
         case [("full", _)]:
             options = {}
@@ -75,9 +78,8 @@ def tokamax(work):
 SIDES = {"attnjax": ours, "jax.nn": jax_nn, "flax": flax_nnx, "tokamax": tokamax}
 
 
-@functools.lru_cache(maxsize=8)
-def program(peer, work):
-    """A jitted function of q, k, v and the cotangent that returns a tuple of results."""
+def fresh_program(peer, work):
+    """A jitted function of q, k, v and the cotangent that returns a tuple of results; traced by nobody yet."""
     function = SIDES[peer](work)
 
     def forward(q, k, v, g):
@@ -88,6 +90,9 @@ def program(peer, work):
         return (o, *pull(g))
 
     return jax.jit(forward if work.direction == "forward" else backward)
+
+
+program = functools.lru_cache(maxsize=8)(fresh_program)
 
 
 def arrays(work, seed):

@@ -1,6 +1,6 @@
-"""The table as plain text: one line for attnjax, one for each rival."""
+"""The table as plain text: one line for attnjax or for a number without rival, one for each rival."""
 
-COLUMNS = "{:<32} {:<18} {:>9} {:>8} {:>15} {:>8} {:>6}  {}"
+COLUMNS = "{:<32} {:<18} {:>9} {:>8} {:>14} {:>9} {:>6}  {}"
 HEAD = COLUMNS.format("row", "side", "seconds", "ratio", "min..max", "at least", "aim", "")
 
 
@@ -9,26 +9,34 @@ def number(value, digits=2):
     return "" if value is None else f"{value:.{digits}f}"
 
 
-def verdict(ratio, at_least, aim):
-    """Which of a rival's targets the ratio reaches."""
-    if at_least is None:
+def verdict(value, required, aim, better):
+    """Which targets the value reaches; better(value, target) is whether it does."""
+    if required is None:
         return ""
-    if ratio < at_least:
+    if not better(value, required):
         return "missed"
-    return "aim reached" if aim is not None and ratio >= aim else "reached"
+    return "aim reached" if aim is not None and better(value, aim) else "reached"
 
 
-def text(measured):
+def rival_line(rival):
+    """One rival's seconds and ratio, or why it did not run."""
+    if "absent" in rival:
+        return COLUMNS.format("", rival["name"], *[""] * 5, rival["absent"])
+    ratio, required, aim = rival["ratio"], rival["at_least"], rival["aim"]
+    around = f"{ratio['min']:.2f}..{ratio['max']:.2f}"
+    word = verdict(ratio["median"], required, aim, lambda value, target: value >= target)
+    cells = number(rival["seconds"]["median"], 4), number(ratio["median"]), around, number(required), number(aim), word
+    return COLUMNS.format("", rival["name"], *cells)
+
+
+def text(entry):
     """The lines of one row."""
-    lines = [COLUMNS.format(measured["row"], "attnjax", number(measured["seconds"]["median"], 4), *[""] * 5)]
-    for rival in measured["rivals"]:
-        if "absent" in rival:
-            lines.append(COLUMNS.format("", rival["name"], *[""] * 5, rival["absent"]))
-            continue
-        ratio = rival["ratio"]
-        around = f"{ratio['min']:.2f}..{ratio['max']:.2f}"
-        targets = rival["at_least"], rival["aim"]
-        seconds = number(rival["seconds"]["median"], 4)
-        cells = number(ratio["median"]), around, *map(number, targets), verdict(ratio["median"], *targets)
-        lines.append(COLUMNS.format("", rival["name"], seconds, *cells))
-    return "\n".join(line.rstrip() for line in lines)
+    if "value" in entry:
+        required, aim = entry["at_most"], entry["aim"]
+        word = verdict(entry["value"], required, aim, lambda value, target: value <= target)
+        shown = f"{entry['value']:.2f} {entry['unit']}"
+        limits = f"<= {number(required, 1)}", number(aim, 1)
+        return COLUMNS.format(entry["row"], "attnjax", shown, "", "", *limits, word).rstrip()
+    bound = f"bound {entry['bound']:.4f} s" if "bound" in entry else ""
+    head = COLUMNS.format(entry["row"], "attnjax", number(entry["seconds"]["median"], 4), *[""] * 4, bound)
+    return "\n".join(line.rstrip() for line in [head, *map(rival_line, entry["rivals"])])

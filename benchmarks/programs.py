@@ -1,0 +1,104 @@
+"""Rows without a rival: compile seconds, temporaries, scores computed for each needed, seconds of planning."""
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from rows import SINK, STRIDE, label
+from sides import fresh_program
+from work import Work
+
+import attnjax as aj
+
+LONG = 131072
+MIB = 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """One number about a program that never runs."""
+
+    name: str
+    unit: str
+    at_most: float
+    aim: float | None
+    value: Callable[[], float]
+
+
+def shapes(work):
+    """q, k, v and the cotangent without numbers."""
+    kv = work.heads // work.group
+    return [
+        jax.ShapeDtypeStruct((1, work.T, n, work.head_dim), jnp.dtype(work.dtype))
+        for n in (work.heads, kv, kv, work.heads)
+    ]
+
+
+def compile_seconds(work):
+    """Trace, lowering and compilation; nothing traced before is found again."""
+
+    def value():
+        jax.clear_caches()
+        start = time.perf_counter()
+        fresh_program("attnjax", work).lower(*shapes(work)).compile()
+        return time.perf_counter() - start
+
+    return value
+
+
+def temporaries(work):
+    """MiB that the compiled program needs beside its arguments and results, as XLA says."""
+
+    def value():
+        compiled = fresh_program("attnjax", work).lower(*shapes(work)).compile()
+        return compiled.memory_analysis().temp_size_in_bytes / MIB
+
+    return value
+
+
+def waste(work):
+    """Scores computed for each score needed, as `explain` says."""
+    return lambda: aj.explain(*shapes(work)[:3], aj.parse(work.pattern)).waste
+
+
+def plan_milliseconds(template, values):
+    """Median of `explain` on patterns that nobody planned before: the plan, with the exact count on top."""
+
+    def once(n):
+        work = Work(template.format(n=n), LONG)
+        q, k, v, _ = shapes(work)
+        pattern = aj.parse(work.pattern)
+        start = time.perf_counter()
+        aj.explain(q, k, v, pattern)
+        return 1e3 * (time.perf_counter() - start)
+
+    return lambda: statistics.median(once(n) for n in values)
+
+
+def programs():
+    """All of them."""
+    for pattern in ("causal()", "window(4096)", STRIDE):
+        for direction, at_most in (("forward", 5), ("backward", 15)):
+            work = Work(pattern, LONG, direction)
+            yield Program(f"compile-{label(pattern)}-{LONG}-{direction}", "s", at_most, None, compile_seconds(work))
+    for direction, at_most in (("forward", 64), ("backward", 256)):
+        work = Work("window(4096)", LONG, direction, heads=1)
+        yield Program(f"memory-window-{LONG}-{direction}", "MiB", at_most, at_most / 2, temporaries(work))
+    for pattern in ("causal()", "window(256)", SINK, STRIDE, "strided(256)"):
+        yield Program(f"waste-{label(pattern)}-16384", "x", 1.6, 1.2, waste(Work(pattern, 16384)))
+    near = range(240, 245)
+    for template in ("window({n})", "sink(4) | window({n})", "window({n}) | strided(256)"):
+        name = label(template.format(n=256))
+        yield Program(f"plan-{name}-{LONG}", "ms", 50, None, plan_milliseconds(template, near))
+
+
+PROGRAMS = tuple(programs())
+
+
+def measure(program):
+    """The row as a plain dictionary."""
+    unit, at_most, aim = program.unit, program.at_most, program.aim
+    return {"row": program.name, "value": program.value(), "unit": unit, "at_most": at_most, "aim": aim}
