@@ -61,6 +61,14 @@ def merge(a: Partial, b: Partial) -> Partial:
     return Partial(out, m, a.sum * scale_a + b.sum * scale_b)
 
 
+def absorb(part: Partial, s: Any, blend_values: Any) -> Partial:
+    """`merge(part, of_scores(s, blend_values))`, with one exponential for each score and one rescaling."""
+    xp = _xp(s, part.max)
+    m = xp.maximum(part.max, xp.max(s, axis=-1, initial=-xp.inf))
+    scale, p = xp.exp(part.max - finite_max(m)), xp.exp(s - finite_max(m)[..., None])
+    return Partial(part.out * scale[..., None] + blend_values(p), m, part.sum * scale + xp.sum(p, axis=-1))
+
+
 def finish(part: Partial, sink_logits: Any = None) -> tuple[Any, Any]:
     """(output, log-sum-exp); a row without keys gives 0 and -inf (or the sink logit)."""
     xp = _xp(part.max, part.sum)

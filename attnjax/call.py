@@ -9,6 +9,7 @@ from jax import lax
 
 from attnjax import dropout
 from attnjax.patterns import Pattern, PerHead
+from attnjax.patterns.parts import Part
 from attnjax.scores import Precision
 from attnjax.segments import same_segment
 from attnjax.shapes import Dims
@@ -42,7 +43,8 @@ class Call:
     `diff` holds what is differentiated: q [B, T, N, H], k [B, S, K, H], v [B, S, K, h] and, where given,
     bias [B|1, N|1, T|1, S|1], sink_logits [B|1, N] and score_params (any tree). `facts` holds, where given,
     mask (bool, as bias), q_offset [B|1], q_ids [B|1, T] and k_ids [B|1, S], q_pos and k_pos (positions that
-    restart), seed [B|1, 2] and b_index [B].
+    restart), seed [B|1, 2] and b_index [B]. Where a backend reordered rows or picked heads, q_index [B, T] and
+    k_index [B, S] say which rows of the whole call these are, and heads [1, N] which heads.
     """
 
     options: Options
@@ -91,7 +93,12 @@ class Call:
     def rows_of(self, row: Any) -> Any:
         """Absolute index of query rows, [B|1, rows]."""
         offset = self.facts.get("q_offset")
-        return (self.options.q_offset + row)[None] if offset is None else offset[:, None] + row[None]
+        rows = row[None] if "q_index" not in self.facts else _take(self.facts["q_index"], row)
+        return self.options.q_offset + rows if offset is None else offset[:, None] + rows
+
+    def columns_of(self, col: Any) -> Any:
+        """Absolute index of key rows, [B|1, columns]."""
+        return col[None] if "k_index" not in self.facts else _take(self.facts["k_index"], col)
 
     def q_positions(self, row: Any) -> Any:
         """Positions of query rows for the pattern, [B|1, rows]."""
@@ -99,7 +106,7 @@ class Call:
 
     def k_positions(self, col: Any) -> Any:
         """Positions of key rows for the pattern, [B|1, columns]."""
-        return col[None] if "k_pos" not in self.facts else _take(self.facts["k_pos"], col)
+        return self.columns_of(col) if "k_pos" not in self.facts else _take(self.facts["k_pos"], col)
 
     def shown(self, row: Any, col: Any) -> Any:
         """Which pairs pattern and segments show, bool [B|1, N|1, rows, columns]."""
@@ -109,13 +116,23 @@ class Call:
             seen = seen & same[:, None]
         return seen
 
+    def shown_in(self, parts: tuple[Part, ...], row: Any, col: Any) -> Any:
+        """Which pairs these parts of the pattern show, bool [B|1, 1, rows, columns]."""
+        q, k = self.q_positions(row)[:, None, :, None], self.k_positions(col)[:, None, None, :]
+        return self.options.pattern.allows_in(parts, q, k)
+
+    @property
+    def heads(self) -> Any:
+        """Which heads of the whole call these are, [1, N]."""
+        return self.facts["heads"] if "heads" in self.facts else positions(self.dims.N)[None]
+
     def rescored(self, s: Any, row: Any, col: Any, params: Any) -> Any:
         """score_fn on scores [B, N, rows, columns]."""
         fn = self.options.score_fn
         if fn is None:
             return s
         q_pos, k_pos = self.q_positions(row)[:, None, :, None], self.k_positions(col)[:, None, None, :]
-        head = positions(s.shape[1])[None, :, None, None]
+        head = self.heads[:, :, None, None]
         new = fn(s, q_pos, k_pos, head, params)
         if getattr(new, "shape", None) != s.shape:
             raise ValueError(
@@ -128,12 +145,11 @@ class Call:
         """Factors [B, N, rows, columns] on the weights, or None without dropout."""
         if not self.options.dropout_rate:
             return None
-        d = self.dims
         seed = self.facts["seed"][:, None, None, None]
-        b, n = self.facts["b_index"][:, None, None, None], positions(d.N)[None, :, None, None]
+        b, n = self.facts["b_index"][:, None, None, None], self.heads[:, :, None, None]
         if self.options.dropout_shared:
             b, n = jnp.zeros_like(b), jnp.zeros_like(n)
-        i, j = self.rows_of(row)[:, None, :, None], col[None, None, None, :]
+        i, j = self.rows_of(row)[:, None, :, None], self.columns_of(col)[:, None, None, :]
         return dropout.factor(self.options.dropout_rate, seed, b, n, i, j, dtype)
 
 

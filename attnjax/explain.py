@@ -25,8 +25,8 @@ class Explanation:
     reasons: dict[str, str]
     pattern: str
     precision: str
-    tile_size: tuple[int, int] | None
-    tiles: dict[str, int] | None  # for one head
+    walks: tuple[str, ...]  # how each part of the pattern is walked through; empty for a backend without tiles
+    tiles: dict[str, int] | None  # visits with and without a mask ("partial", "full"), for one head
     scores_needed: int | None  # None where positions are known at run time only
     scores_computed: int
     bytes: int  # temporaries of the forward pass
@@ -41,9 +41,10 @@ class Explanation:
     def __str__(self) -> str:
         lines = [f"pattern    {self.pattern}", f"backend    {self.backend}"]
         lines += [f"  {name:<8} {why}" for name, why in self.reasons.items()]
-        if self.tiles is not None and self.tile_size is not None:
+        if self.tiles is not None:
             counts = ", ".join(f"{n} {state}" for state, n in self.tiles.items())
-            lines.append(f"tiles      {self.tile_size[0]} x {self.tile_size[1]}: {counts} (one head)")
+            lines.append(f"tiles      {counts} (one head)")
+            lines += [f"  {walk}" for walk in self.walks]
         needed = "as positions say at run time" if self.scores_needed is None else f"{self.scores_needed:,} needed"
         waste = "" if self.scores_needed is None else f" ({self.waste:.2f}x)"
         lines.append(f"scores     {needed}, {self.scores_computed:,} computed{waste}")
@@ -86,7 +87,7 @@ def explain(
         >>> x = jax.ShapeDtypeStruct((1, 4096, 8, 64), jnp.float32)
         >>> why = aj.explain(x, x, x, aj.Window(256))
         >>> why.backend, why.tiles, round(why.waste, 2)
-        ('tiled', {'empty': 931, 'partial': 62, 'full': 31}, 1.5)
+        ('tiled', {'full': 0, 'partial': 64}, 1.29)
     """
     call, _ = call_of(
         q, k, v, pattern, q_offset, scale, soft_cap, bias, mask, sink_logits, segments, score_fn, score_params,
@@ -99,7 +100,7 @@ def explain(
         reasons=reasons,
         pattern=str(pattern),
         precision=matmul_precision(precision, call.q, call.k, call.v).name,
-        tile_size=work["tile_size"],
+        walks=work["walks"],
         tiles=work["tiles"],
         scores_needed=call.scores_needed,
         scores_computed=work["scores"],

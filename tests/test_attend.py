@@ -9,6 +9,7 @@ import pytest
 
 import attnjax as aj
 from attnjax.backends import tiled
+from attnjax.backends.tiled import jobs, tables
 from attnjax.backends.tiled.layout import cut
 from attnjax.door import call_of
 from tests.support.table import ROWS, Row, data, on_device
@@ -137,35 +138,63 @@ def test_explain_prints_what_it_knows():
     why = aj.explain(x, x, x, aj.Window(256) | aj.Sink(4))
     text = str(why)
     assert why.scores_needed == 2 * 8 * (aj.Window(256) | aj.Sink(4)).count(4096)
-    assert why.tiles is not None and sum(why.tiles.values()) == 32 * 32
-    assert why.scores_computed == 2 * 8 * (why.tiles["partial"] + why.tiles["full"]) * 128 * 128
-    for piece in ("window(256) | sink(4)", "tiled", f"{why.scores_needed:,} needed", "DEFAULT matrix products"):
+    assert why.tiles == {"full": 0, "partial": 2 * 64}  # 64 rows, each with a stretch of sinks and one of its window
+    assert why.scores_computed == 2 * 8 * 4096 * (4 + 320)
+    for piece in ("window(256) | sink(4)", "tiled", "64 rows of 64 queries, one pass over 4 keys and one pass over 320", f"{why.scores_needed:,} needed", "DEFAULT matrix products"):
         assert piece in text, piece
     assert aj.explain(Q, K, V, ~aj.Full()).waste == float("inf")
     mask = SDS((2, 1, 1, 4096), jnp.bool_)
     assert aj.explain(x, x, x, aj.Causal(), mask=mask).tiles["full"] == 0
 
 
+@pytest.mark.parametrize("tile", [None, (8, 4)], ids=["planned", "small tiles"])
 @pytest.mark.parametrize("row", [r for r in ROWS if r.T > 1 and not r.rate], ids=lambda row: row.name)
-def test_explain_counts_what_a_run_visits(row):
-    """The tables that the loops walk, walked by the same loops: visits and scores equal explain's."""
+def test_explain_counts_what_a_run_visits(row, tile):
+    """The rows and tables that the passes walk, walked by the same loops: visits and scores equal explain's."""
     inputs, options, *_ = data(row)
     with jax.enable_x64(row.dtype == "float64"):
         call, _ = call_of(pattern=row.pattern, **on_device(inputs), **options)
-        call = dataclasses.replace(call, options=dataclasses.replace(call.options, tile=(8, 4)))
-        laid_out = cut(call)
-        visited = jnp.zeros((laid_out.plan.rows, laid_out.k.shape[0]), jnp.int32)
+        call = dataclasses.replace(call, options=dataclasses.replace(call.options, tile=tile))
+        total = np.zeros(3, int)
+        for group in jobs.groups(call):
+            for walk in group.plan.walks:
+                job = jobs.Job(group.heads, group.pattern, walk)
+                laid_out = cut(jobs.call_of_job(call, job, jobs.arrays_of(call, job, call.diff)), walk)
 
-        def rows(_, i, visit, _tile):
-            return _, visit(lambda state, j, partial: state.at[i, j].add(1 + int(partial)), visited)
+                def one(_, i, visit, size=walk.tile_q):
+                    seen = visit(lambda n, at: n + jnp.array([not at.masked, at.masked, at.size * size], jnp.int32), jnp.zeros(3, jnp.int32))
+                    return None, (jnp.broadcast_to(seen, (1, size, 3)),)
 
-        visited = np.asarray(laid_out.rows(rows, None, (laid_out.q,))[1].sum(axis=0))
+                whole = walk._replace(T=walk.rows * walk.tile_q)  # so that the last row of tiles is not cut short
+                found = np.asarray(laid_out._replace(walk=whole).rows(one, None)[1][0])[0, :: walk.tile_q].sum(axis=0)
+                total += found * group.plan.classes(walk) * np.array([1, 1, row.B * len(group.heads)])
     work = tiled.work(call)
-    counts = [(visited == n).sum() for n in range(3)]
-    assert counts == [work["tiles"][state] for state in ("empty", "full", "partial")]
-    assert work["scores"] == row.B * row.N * (visited > 0).sum() * 8 * 4
-    for i, j in zip(*np.nonzero((row.seen & options.get("mask", True)).any(axis=(0, 1))), strict=True):
-        assert visited[i // 8, j // 4], f"pair {(i, j)} is visible but its tile was not visited"
+    planned = [work["tiles"]["full"], work["tiles"]["partial"], work["scores"]]
+    if jobs.at_run_time(call):  # the plan is what may be visited at most
+        assert total[2] <= planned[2] and sum(total[:2]) <= sum(planned[:2])
+    else:
+        assert total.tolist() == planned
+
+
+@pytest.mark.parametrize("segments", [None, "packed"])
+def test_run_time_tiles_are_the_least(segments):
+    """Tiles that a traced offset or segments leave without a visible pair are not visited."""
+    T, tile, offset = 40, (8, 4), 24
+    ids = jnp.asarray(np.repeat([0, 1, 2], [11, 20, 9]), jnp.int32)
+    x = ones(1, T, 1, 4)
+    more = {"segments": aj.Segments(ids)} if segments else {"q_offset": jnp.int32(offset)}
+    pattern = aj.Window(6) | aj.Sink(2)
+    call, _ = call_of(x, x, x, pattern, **more)
+    call = dataclasses.replace(call, options=dataclasses.replace(call.options, tile=tile))
+    (group,) = jobs.groups(call)
+    table = tables.found(call, group.plan.walks[0], group.plan.walks[0].tiles)
+    seen = np.asarray(aj.visible(pattern, T, **more))[0, 0]
+    for i in range(T // tile[0]):
+        visited = set(np.asarray(table.columns[table.first[i] : table.last[i]]).tolist())
+        needed = {j for j in range(T // tile[1]) if seen[i * 8 : i * 8 + 8, j * 4 : j * 4 + 4].any()}
+        assert visited == needed
+        for j in np.asarray(table.columns[table.first[i] : table.middle[i]]):
+            assert seen[i * 8 : i * 8 + 8, j * 4 : j * 4 + 4].all(), "no mask, but a pair is hidden"
 
 
 def test_tiled_memory_is_linear():

@@ -1,4 +1,7 @@
-"""The plan visits every tile that holds a visible pair once, and calls none FULL that hides one."""
+"""A plan computes every visible pair exactly once, and leaves no mask off where a pair is hidden."""
+
+import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -7,27 +10,88 @@ from hypothesis import strategies as st
 
 import attnjax as aj
 from attnjax.plan import plan
+from attnjax.tile_sizes import Heads
 from tests.support.rules import build, compositions
 
 SIZE = st.integers(1, 9)
+ONE = Heads(1, 1, 1)
 
 
-@settings(max_examples=120)
-@given(compositions, st.integers(1, 30), st.integers(1, 30), st.integers(-5, 25), SIZE, SIZE, st.booleans())
-def test_plan_covers_what_is_visible(spec, T, S, offset, tile_q, tile_k, masked):
+def visits(walk):
+    """(first query row, first key row, keys, masked, parts) of every visit, in the walk's rows."""
+    for i in range(walk.rows):
+        for stretch in walk.stretches:
+            yield i * walk.tile_q, int(stretch.starts[i]), stretch.size, True, stretch.parts
+        if walk.tiles:
+            t = walk.tiles
+            for n in range(t.starts[i], t.starts[i + 1]):
+                yield i * walk.tile_q, int(t.columns[n]) * t.size, t.size, n >= t.partials[i], t.parts
+
+
+def computed(pattern, p):
+    """How often each pair [T, S] is computed, and how many scores were computed for it, by walking the plan."""
+    times, scores = np.zeros((p.T, p.S), int), 0
+    for walk in p.walks:
+        for z in range(p.classes(walk)):
+            for row, col, size, masked, parts in visits(walk):
+                scores += walk.tile_q * size
+                i = z + walk.step * np.arange(row, row + walk.tile_q)
+                j = z + walk.step * np.arange(col, col + size) - walk.shift
+                shown = np.ones((len(i), len(j)), bool)
+                if masked:
+                    q, k = i[:, None] + p.q_offset, j[None, :]
+                    shown = pattern.allows(q, k) if parts is None else pattern.allows_in(parts, q, k)
+                    shown = np.broadcast_to(shown, (len(i), len(j))) & (j >= 0) & (j < p.S)
+                else:
+                    assert 0 <= j[0] and j[-1] < p.S, "a visit without a mask reaches over the keys"
+                real = i < p.T
+                keys = np.clip(j, 0, p.S - 1)
+                np.add.at(times, (i[real][:, None], keys[None, :]), shown[real])
+    return times, scores
+
+
+@settings(max_examples=150)
+@given(
+    compositions, st.integers(1, 40), st.integers(1, 40), st.integers(-5, 25), st.booleans(),
+    st.one_of(st.none(), st.tuples(SIZE, SIZE)), st.sampled_from([ONE, Heads(2, 8, 4), Heads(1, 64, 1)]),
+)  # fmt: skip
+def test_a_plan_computes_every_visible_pair_once(spec, T, S, offset, masked, tile, heads):
     pattern, _ = build(spec)
-    p = plan(pattern, T, S, offset, tile_q, tile_k, masked)
-    mask = pattern.mask(T, S, offset)
-    rows, cols = -(-T // tile_q), -(-S // tile_k)
-    assert p.rows == rows and p.full + p.partial + p.empty == rows * cols
-    for i in range(rows):
-        kept = p.columns[p.starts[i] : p.starts[i + 1]]
-        full = p.columns[p.starts[i] : p.partials[i]]
-        assert len(set(kept)) == len(kept) and set(full) <= set(kept)
-        for j in range(cols):
-            piece = mask[i * tile_q : (i + 1) * tile_q, j * tile_k : (j + 1) * tile_k]
-            assert j in kept or not piece.any()
-            assert j not in full or (piece.all() and piece.shape == (tile_q, tile_k) and not masked)
+    p = plan(pattern, T, S, offset, heads, masked, tile)
+    times, scores = computed(pattern, p)
+    assert np.array_equal(times, pattern.mask(T, S, offset).astype(int))
+    assert scores == p.scores
+    assert not (masked and p.full)
+
+
+@settings(max_examples=100)
+@given(compositions, st.integers(-9, 30), st.integers(-9, 30))
+def test_parts_are_disjoint_and_show_what_the_pattern_shows(spec, q, k):
+    pattern, rule = build(spec)
+    shown = [
+        bool(pattern.allows_in((part,), np.asarray(q), np.asarray(k))) and (q - k) % part.step == 0
+        for part in pattern.parts()
+    ]
+    assert sum(shown) == bool(rule(q, k))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "kinds"),
+    [
+        (aj.Causal(), ["band"]),
+        (aj.Window(4) | aj.Sink(1), ["column", "band"]),
+        (aj.Window(4) | aj.Strided(8), ["band", "comb"]),
+        (aj.Strided(4) | aj.Strided(6), ["comb", "comb"]),  # pairs of both belong to the first
+        (aj.Strided(4) & ~aj.Strided(8), ["comb"]),
+        (aj.Chunked(8), ["block"]),
+        (aj.Prefix(8), ["block", "band", "band", "band"]),  # rows before, in and after the prefix
+        (~aj.Strided(4) & aj.Causal(), ["rest"]),
+        (~aj.Full(), []),
+    ],
+    ids=str,
+)
+def test_kinds_of_parts(pattern, kinds):
+    assert sorted(part.kind for part in pattern.parts()) == sorted(kinds)
 
 
 @pytest.mark.parametrize(
@@ -45,38 +109,53 @@ def test_plan_covers_what_is_visible(spec, T, S, offset, tile_q, tile_k, masked)
 )
 def test_tiles_visited(pattern, tiles):
     """Case B04: T = S = 1024 in tiles of 128."""
-    p = plan(pattern, 1024, 1024, 0, 128, 128)
-    assert len(p.columns) == tiles == 64 - p.empty
+    p = plan(pattern, 1024, 1024, 0, ONE, False, (128, 128))
+    assert p.full + p.partial == tiles
     assert p.scores == tiles * 128 * 128
 
 
 def test_equal_patterns_share_one_plan():
-    assert plan(aj.Window(4), 20, 20, 0, 8, 8) is plan(aj.Band(3, 0), 20, 20, 0, 8, 8)
+    assert plan(aj.Window(4), 20, 20, 0) is plan(aj.Band(3, 0), 20, 20, 0)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "waste"),
+    [
+        (aj.Causal(), 1.2),
+        (aj.Window(256), 1.3),
+        (aj.Window(256) | aj.Sink(4), 1.3),
+        (aj.Window(256) | aj.Strided(256), 1.3),
+        (aj.Strided(256), 1.6),
+    ],
+    ids=str,
+)
+def test_waste_at_16384(pattern, waste):
+    """Scores computed for each score needed."""
+    assert 1 <= plan(pattern, 16384, 16384, 0, Heads(1, 8, 1)).scores / pattern.count(16384) < waste
 
 
 @pytest.mark.slow
 def test_a_long_plan_needs_no_mask():
-    """Case B03: T = 131072 in tiles of 512, window | sink, in under 2 s and without a T x S array."""
-    import time
-    import tracemalloc
-
+    """Case B03: T = 131072, window | sink, in under 2 s and without a T x S array."""
     plan.cache_clear()
     tracemalloc.start()
     begin = time.perf_counter()
-    p = plan(aj.Window(4096) | aj.Sink(4), 131072, 131072, 0, 512, 512)
+    p = plan(aj.Window(4096) | aj.Sink(4), 131072, 131072, 0)
     seconds = time.perf_counter() - begin
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert seconds < 2 and peak < 200e6
-    assert len(p.columns) == sum(min(i, 8) + 1 + (i > 8) for i in range(256))
-    assert np.all(np.diff(p.starts) > 0)
+    table = plan(aj.Window(4096) | aj.Sink(4), 131072, 131072, 0, ONE, False, (512, 512)).walks[0].tiles
+    assert len(table.columns) == sum(min(i, 8) + 1 + (i > 8) for i in range(256))
+    assert p.scores < 1.2 * (aj.Window(4096) | aj.Sink(4)).count(131072)
 
 
 @pytest.mark.parametrize(("T", "pattern"), [(100, aj.Causal()), (300, aj.Causal() & aj.Window(32))], ids=str)
 def test_sparsity_counts_what_is_there(T, pattern):
     """Case V02: shares of pairs and of tiles stay in [0, 1], also below the size of a tile."""
-    p = plan(pattern, T, T, 0, 128, 128)
-    pairs, tiles = 1 - pattern.count(T) / T**2, p.empty / (p.empty + p.partial + p.full)
+    p = plan(pattern, T, T, 0, ONE, False, (128, 128))
+    all_tiles = (-(-T // 128)) ** 2
+    pairs, tiles = 1 - pattern.count(T) / T**2, 1 - (p.full + p.partial) / all_tiles
     assert 0 <= tiles <= pairs <= 1
     if T == 100:
         assert pairs == pytest.approx(0.495) and tiles == 0 and p.partial == 1

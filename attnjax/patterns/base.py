@@ -10,6 +10,7 @@ from attnjax.patterns.algebra import FULL, NOTHING, Expr
 from attnjax.patterns.checks import integer, lengths
 from attnjax.patterns.count import BLOCK, count_pairs
 from attnjax.patterns.leaves import Band, Prefix
+from attnjax.patterns.parts import Part, classify_parts, parts, shown_by
 from attnjax.patterns.regions import FAR, regions
 from attnjax.patterns.tile import Tile
 from attnjax.patterns.tiles import Rects, classify, may_hold
@@ -195,8 +196,22 @@ class Pattern:
         T, S, q_offset = lengths(T, S, q_offset, self.depends_on_positions)
         return int(count_pairs(self._expr, q_offset, q_offset + T, 0, S))
 
+    def parts(self) -> tuple[Part, ...]:
+        """The visible pairs as disjoint parts: bands, columns, combs, blocks and the rest.
+
+        Example:
+            >>> import attnjax as aj
+            >>> [part.kind for part in (aj.Window(4) | aj.Sink(1) | aj.Strided(8)).parts()]
+            ['column', 'band', 'comb']
+        """
+        return parts(self._expr)
+
+    def allows_in(self, chosen: tuple[Part, ...], q: Any, k: Any) -> Any:
+        """As `allows`, of these parts alone; of a comb the pairs asked about must lie on it."""
+        return shown_by(self._expr, chosen, q, k)
+
     @typing.no_type_check
-    def tile(self, q0: Any, q1: Any, k0: Any, k1: Any) -> Any:
+    def tile(self, q0: Any, q1: Any, k0: Any, k1: Any, *, parts: tuple[Part, ...] | None = None) -> Any:
         """State of the rectangle of query positions [q0, q1) and key positions [k0, k1).
 
         Positions are absolute; a tile knows no lengths, so clip to them first. EMPTY and FULL are promises,
@@ -204,6 +219,7 @@ class Pattern:
 
         Args:
             q0, q1, k0, k1: ints, or integer arrays that broadcast.
+            parts: look at these parts of the pattern alone; None means all of it.
 
         Returns:
             A `Tile` for ints; an int8 array of its codes for arrays.
@@ -216,6 +232,8 @@ class Pattern:
             >>> aj.Causal().tile(0, 4, 0, 4), aj.Causal().tile(4, 8, 0, 4), aj.Causal().tile(0, 4, 4, 8)
             (<Tile.PARTIAL: 1>, <Tile.FULL: 2>, <Tile.EMPTY: 0>)
         """
+        if parts is not None:
+            return tile_states(lambda *rects: classify_parts(self._expr, parts, Rects(*rects)), q0, q1, k0, k1)
         return tile_states(lambda *rects: classify(self._expr, *rects), q0, q1, k0, k1)
 
 

@@ -35,6 +35,13 @@ class Rects:
         high = np.minimum(cell.d1, part.q1 - part.k0)
         return part, low, high, (part.q0 < part.q1) & (part.k0 < part.k1) & (low < high)
 
+    def inside(self, cell: Region) -> np.ndarray:
+        """Whether every pair of each rectangle lies in the cell."""
+        return (
+            (self.q0 >= cell.q0) & (self.q1 <= cell.q1) & (self.k0 >= cell.k0) & (self.k1 <= cell.k1)
+            & (self.q0 - self.k1 + 1 >= cell.d0) & (self.q1 - self.k0 <= cell.d1)
+        )  # fmt: skip
+
 
 def classify(expr: Expr, q0, q1, k0, k1) -> np.ndarray:
     """int8 codes of `Tile`, one for each rectangle (the bounds are int64 arrays of one shape)."""

@@ -1,7 +1,8 @@
-"""Attention over the plan's tiles: online softmax, own backward and tangent, O(T) memory, on any platform.
+"""Attention over the plan's tiles: own forward, backward and tangent, O(T) memory, on any platform.
 
-All three passes walk the same tables: a scan over rows of tiles, and inside it one loop over FULL tiles (no
-mask) and one over PARTIAL tiles. EMPTY tiles are never visited. The program's size does not grow with T.
+A call becomes jobs, one for each walk of its plan and each pattern among its heads. All three passes go the
+same way through a job: a scan over rows of tiles, in it one pass over stretches of keys or loops over FULL tiles
+(no mask) and PARTIAL tiles. EMPTY tiles are never visited. The program's size does not grow with T.
 """
 
 from typing import Any
@@ -10,10 +11,11 @@ import jax.numpy as jnp
 
 from attnjax.backends.tiled.backward import backward as backward
 from attnjax.backends.tiled.forward import forward as forward
-from attnjax.backends.tiled.layout import plan_of
+from attnjax.backends.tiled.jobs import groups
 from attnjax.backends.tiled.tangent import tangent as tangent
 from attnjax.call import Call
 from attnjax.shapes import compute_dtype
+from attnjax.tile_sizes import Heads, sequences_at_once
 
 HAS_BACKWARD = True
 
@@ -27,13 +29,24 @@ def why_not(call: Call) -> str | None:
 
 
 def work(call: Call) -> dict[str, Any]:
-    """What running the call costs: tiles by state, scores computed, bytes of temporaries."""
-    d, p = call.dims, plan_of(call)
+    """What running the call costs: visits by state, scores computed, bytes of temporaries, and the walks."""
+    d = call.dims
     width = jnp.dtype(compute_dtype(call.q, call.k, call.v)).itemsize
-    tile = p.tile_q * p.tile_k + p.tile_q * (d.H + 2 * d.h) + p.tile_k * (d.H + d.h)
+    full = partial = scores = held = 0
+    walks = []
+    for group in groups(call):
+        n = len(group.heads)
+        full, partial = full + group.plan.full, partial + group.plan.partial
+        scores += d.B * n * group.plan.scores
+        for walk in group.plan.walks:
+            at_once = sequences_at_once(Heads(d.B * group.plan.classes(walk), n, 1), walk.tile_q, walk.tile_k)
+            rows, keys = walk.tile_q * (d.H + 2 * d.h), walk.tile_k * (d.H + d.h)
+            held = max(held, at_once * n * (walk.tile_q * walk.tile_k + rows + keys))
+            whose = "" if n == d.N else f"heads {', '.join(map(str, group.heads))}: "
+            walks.append(whose + str(walk))
     return {
-        "tiles": {"empty": p.empty, "partial": p.partial, "full": p.full},
-        "tile_size": (p.tile_q, p.tile_k),
-        "scores": d.B * d.N * p.scores,
-        "bytes": d.B * d.N * tile * width + 2 * (call.q.size * call.q.dtype.itemsize),
+        "tiles": {"full": full, "partial": partial},
+        "walks": tuple(walks),
+        "scores": scores,
+        "bytes": held * width + 2 * (call.q.size * call.q.dtype.itemsize),
     }

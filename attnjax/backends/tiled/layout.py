@@ -1,4 +1,4 @@
-"""One call cut into tiles: arrays laid out tile by tile, and the questions that every pass asks of a tile."""
+"""One job cut into tiles, and the questions that every pass asks of a tile."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -6,33 +6,36 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
+from attnjax.backends.tiled import tables
+from attnjax.backends.tiled.jobs import RUN_TIME_FACTS, Job, at_run_time
 from attnjax.call import Call
-from attnjax.plan import Plan, plan
+from attnjax.patterns.parts import Part
 from attnjax.scores import capped, matmul_precision
 from attnjax.shapes import compute_dtype
+from attnjax.tile_sizes import Heads, sequences_at_once
 from attnjax.visible import positions
+from attnjax.walks import Walk
 
-TILE = 128  # rows and columns; shorter sequences take one tile of their length
 
+class Visit(NamedTuple):
+    """A row of tiles meets `size` keys from key row `start` on."""
 
-def plan_of(call: Call) -> Plan:
-    """The tiles that the call visits."""
-    d, o = call.dims, call.options
-    tile_q, tile_k = o.tile or (min(TILE, d.T), min(TILE, d.S))
-    narrowed = o.plan_by is not None or call.mask is not None or "q_ids" in call.facts
-    return plan(o.pattern if o.plan_by is None else o.plan_by, d.T, d.S, o.q_offset, tile_q, tile_k, narrowed)
+    row: Any  # of tiles
+    start: Any
+    size: int
+    masked: bool
+    parts: tuple[Part, ...] | None
 
 
 class Tiled(NamedTuple):
-    """One call cut into tiles: the letters are those of the package, r = G * tile_q rows of one key head."""
+    """A job laid out for its walk: the letters are those of the package, r = G * tile_q rows of one key head."""
 
-    call: Call
-    plan: Plan
+    call: Call  # in the job's rows
+    walk: Walk
     dtype: Any
-    q: Any  # [rows of tiles, B, K, r, H]
-    k: Any  # [columns of tiles, B, K, tile_k, H]
-    v: Any  # [columns of tiles, B, K, tile_k, h]
-    bias: Any  # [B|1, N|1, T'|1, S'|1], lengths padded to whole tiles
+    k: Any  # [B, S', K, H], S' at least the walk's S
+    v: Any  # [B, S', K, h]
+    bias: Any  # [B|1, N|1, T'|1, S'|1]
     mask: Any
 
     @property
@@ -40,8 +43,49 @@ class Tiled(NamedTuple):
         return self.call.diff.get("score_params")
 
     def einsum(self, subscripts: str, a: Any, b: Any) -> Any:
-        precision = matmul_precision(self.call.options.precision, self.call.q, self.call.k, self.call.v)
-        return jnp.einsum(subscripts, a.astype(self.dtype), b.astype(self.dtype), precision=precision)
+        """In the dtype that everything is computed in."""
+        return jnp.einsum(subscripts, a, b, precision=matmul_precision(self.call.options.precision, self.call.q))
+
+    # -- arrays of one visit ------------------------------------------------------------------------------------
+
+    def keys(self, x_BSKH: Any, at: Visit) -> Any:
+        """[B, K, size, H]: the visit's rows of an array of keys."""
+        return lax.dynamic_slice_in_dim(x_BSKH, at.start, at.size, 1).transpose(0, 2, 1, 3)
+
+    def queries(self, x_BTNH: Any, row: Any) -> Any:
+        """[B, K, r, H]: one row of tiles of an array of queries (padded by `whole_rows`)."""
+        x = lax.dynamic_slice_in_dim(x_BTNH, row * self.walk.tile_q, self.walk.tile_q, 1)
+        B, tile, N, H = x.shape
+        K = self.k.shape[2]
+        return x.reshape(B, tile, K, N // K, H).transpose(0, 2, 3, 1, 4).reshape(B, K, N // K * tile, H)
+
+    def from_queries(self, x: Any) -> Any:
+        """[B, K, r, H] -> [B, tile_q, N, H]."""
+        B, K, r, H = x.shape
+        x = x.reshape(B, K, -1, self.walk.tile_q, H).transpose(0, 3, 1, 2, 4)
+        return x.reshape(B, self.walk.tile_q, -1, H)
+
+    def whole_rows(self, x_BTNH: Any, fill: float = 0.0) -> Any:
+        """An array of queries padded to whole rows of tiles."""
+        return _pad(x_BTNH, 1, self.walk.rows * self.walk.tile_q, fill)
+
+    def corner(self, x: Any, at: Visit) -> tuple[Any, ...]:
+        """Where a visit begins in an array that broadcasts over queries or keys."""
+        row = at.row * self.walk.tile_q if x.shape[2] > 1 else jnp.int32(0)
+        return jnp.int32(0), jnp.int32(0), row, at.start if x.shape[3] > 1 else jnp.int32(0)
+
+    def slice(self, x: Any, at: Visit) -> Any:
+        """The visit's piece of bias or mask, heads grouped."""
+        size = (*x.shape[:2], min(x.shape[2], self.walk.tile_q), min(x.shape[3], at.size))
+        return self.grouped(lax.dynamic_slice(x, self.corner(x, at), size))
+
+    def padded(self, x: Any) -> Any:
+        """bias or mask padded as queries and keys are, along the axes that do not broadcast."""
+        for axis, size in ((2, self.walk.rows * self.walk.tile_q), (3, self.k.shape[1])):
+            x = _pad(x, axis, size) if x.shape[axis] > 1 else x
+        return x
+
+    # -- the heads' axes ----------------------------------------------------------------------------------------
 
     def grouped(self, x_BNts: Any) -> Any:
         """[b, n, t, s] -> [b, K|1, G|1, t, s], for arrays that broadcast over heads."""
@@ -49,132 +93,136 @@ class Tiled(NamedTuple):
         b, n, t, s = x_BNts.shape
         return x_BNts.reshape((b, d.K, d.N // d.K, t, s) if n == d.N else (b, 1, 1, t, s))
 
-    def corner(self, x: Any, i: Any, j: Any) -> tuple[Any, ...]:
-        """Where tile (i, j) begins in an array that broadcasts over queries or keys."""
-        row = i * self.plan.tile_q if x.shape[2] > 1 else jnp.int32(0)
-        return jnp.int32(0), jnp.int32(0), row, j * self.plan.tile_k if x.shape[3] > 1 else jnp.int32(0)
-
-    def slice(self, x: Any, i: Any, j: Any) -> Any:
-        """Tile (i, j) of bias or mask, with heads grouped."""
-        size = (*x.shape[:2], min(x.shape[2], self.plan.tile_q), min(x.shape[3], self.plan.tile_k))
-        return self.grouped(lax.dynamic_slice(x, self.corner(x, i, j), size))
-
-    def place(self, i: Any, j: Any) -> tuple[Any, Any]:
-        """Row and column indices of tile (i, j)."""
-        p = self.plan
-        return i * p.tile_q + positions(p.tile_q), j * p.tile_k + positions(p.tile_k)
-
-    def seen(self, i: Any, j: Any) -> Any:
-        """Which pairs of tile (i, j) are visible, [b, K|1, G|1, tile_q, tile_k]: positions decide, then the mask."""
-        row, col = self.place(i, j)
-        inside = (row < self.plan.T)[:, None] & (col < self.plan.S)[None, :]
-        seen = self.grouped(self.call.shown(row, col) & inside[None, None])
-        return seen if self.mask is None else seen & self.slice(self.mask, i, j)
-
-    def rescored(self, dots: Any, i: Any, j: Any, params: Any) -> Any:
-        """score_fn on one tile [B, K, r, tile_k]."""
-        s = self.split(dots)
-        flat = s.reshape(s.shape[0], -1, *s.shape[3:])  # [B, N, tile_q, tile_k]
-        return self.call.rescored(flat, *self.place(i, j), params).reshape(dots.shape)
-
-    def scores(self, i: Any, j: Any, q_tile: Any, k_tile: Any, partial: bool) -> tuple[Any, Any]:
-        """(scores after the cap, scores with score_fn, bias and mask), each [B, K, r, tile_k]."""
-        o = self.call.options
-        dots = capped(self.einsum("bkrh,bksh->bkrs", q_tile, k_tile) * o.scale, o.soft_cap)
-        s = self.split(dots if o.score_fn is None else self.rescored(dots, i, j, self.params))
-        if self.bias is not None:
-            s = s + self.slice(self.bias, i, j).astype(s.dtype)
-        if partial:
-            s = jnp.where(self.seen(i, j), s, -jnp.inf)
-        return dots, s.reshape(dots.shape)
-
-    def keep(self, i: Any, j: Any, p: Any) -> Any:
-        """Weights [B, K, r, tile_k] after dropout."""
-        factor = self.call.dropout(*self.place(i, j), self.dtype)
-        return p if factor is None else p * self.grouped(factor).reshape(p.shape)
-
     def split(self, x: Any) -> Any:
-        """[B, K, r, tile_k] -> [B, K, G, tile_q, tile_k]."""
+        """[B, K, r, s] -> [B, K, G, tile_q, s]."""
         B, K, r, s = x.shape
-        return x.reshape(B, K, r // self.plan.tile_q, self.plan.tile_q, s)
+        return x.reshape(B, K, r // self.walk.tile_q, self.walk.tile_q, s)
 
-    def cap_slope(self, dots: Any) -> Any:
-        """Derivative of the soft cap, from its value, times the scale."""
-        o = self.call.options
-        return o.scale if o.soft_cap is None else o.scale * (1 - (dots / o.soft_cap) ** 2)
-
-    def sinks(self, x_BN: Any) -> Any:
+    def per_head(self, x_BN: Any) -> Any:
         """[B|1, N] -> [B|1, K, r], one number for each row of a tile; None stays None."""
         if x_BN is None:
             return None
         d = self.call.dims
         x = x_BN.reshape(-1, d.K, d.N // d.K, 1).astype(self.dtype)
-        return jnp.broadcast_to(x, (*x.shape[:3], self.plan.tile_q)).reshape(x.shape[0], d.K, -1)
+        return jnp.broadcast_to(x, (*x.shape[:3], self.walk.tile_q)).reshape(x.shape[0], d.K, -1)
 
-    def rows(self, row: Callable[..., Any], carry: Any, per_row: tuple[Any, ...]) -> Any:
-        """Scan over rows of tiles: row(carry, i, visit, *tiles of per_row) -> (carry, output)."""
-        p = self.plan
-        columns = jnp.asarray(p.columns if len(p.columns) else p.starts)  # never indexed when there is no tile
-        tables = (positions(p.rows), *map(jnp.asarray, (p.starts[:-1], p.partials, p.starts[1:])))
+    # -- the score rule on one visit ----------------------------------------------------------------------------
+
+    def place(self, at: Visit) -> tuple[Any, Any]:
+        """Row and column indices of a visit."""
+        return at.row * self.walk.tile_q + positions(self.walk.tile_q), at.start + positions(at.size)
+
+    def seen(self, at: Visit) -> Any:
+        """Which pairs of a visit are visible, [b, K|1, G|1, tile_q, size]: positions decide, then the mask."""
+        row, col = self.place(at)
+        shown = self.call.shown(row, col) if at.parts is None else self.call.shown_in(at.parts, row, col)
+        seen = self.grouped(shown)
+        real = self._real(col)
+        if real is not None:
+            seen = seen & real[:, None, None, None, :]
+        return seen if self.mask is None else seen & self.slice(self.mask, at)
+
+    def _real(self, col: Any) -> Any:
+        """Which columns are keys and no padding, [b, columns]; None if all are."""
+        real = col[None] < self.walk.S if self.k.shape[1] > self.walk.S else None
+        if self.walk.step > 1:
+            index = self.call.columns_of(col)
+            inside = (index >= 0) & (index < self.call.facts["keys"])
+            real = inside if real is None else real & inside
+        return real
+
+    def rescored(self, dots: Any, at: Visit, params: Any) -> Any:
+        """score_fn on the scores [B, K, r, size] of a visit."""
+        s = self.split(dots)
+        flat = s.reshape(s.shape[0], -1, *s.shape[3:])  # [B, N, tile_q, size]
+        return self.call.rescored(flat, *self.place(at), params).reshape(dots.shape)
+
+    def scores(self, at: Visit, q_tile: Any, k_tile: Any) -> tuple[Any, Any]:
+        """(scores after the cap, scores with score_fn, bias and mask), each [B, K, r, size]; q_tile is scaled."""
+        o = self.call.options
+        dots = capped(self.einsum("bkrh,bksh->bkrs", q_tile, k_tile), o.soft_cap)
+        s = self.split(dots if o.score_fn is None else self.rescored(dots, at, self.params))
+        if self.bias is not None:
+            s = s + self.slice(self.bias, at).astype(s.dtype)
+        if at.masked:
+            s = jnp.where(self.seen(at), s, -jnp.inf)
+        return dots, s.reshape(dots.shape)
+
+    def keep(self, at: Visit, p: Any) -> Any:
+        """Weights [B, K, r, size] after dropout."""
+        factor = self.call.dropout(*self.place(at), self.dtype)
+        return p if factor is None else p * self.grouped(factor).reshape(p.shape)
+
+    def capped_slope(self, dots: Any) -> Any:
+        """Derivative of the soft cap, from its value; None where there is no cap."""
+        cap = self.call.options.soft_cap
+        return None if cap is None else 1 - (dots / cap) ** 2
+
+    # -- the loops ----------------------------------------------------------------------------------------------
+
+    def rows(self, row: Callable[..., Any], carry: Any) -> Any:
+        """Scan over rows of tiles: row(carry, i, visit) -> (carry, outputs [B, tile_q, ...]).
+
+        visit(body, state) runs body(state, at) over all visits of the row; state None is told apart from the
+        first visit on.
+
+        Returns:
+            (carry, outputs [B, T, ...]).
+        """
+        walk = self.walk
+        starts = tuple(jnp.asarray(stretch.starts) for stretch in walk.stretches)
+        table = None
+        if walk.tiles is not None:
+            at_hand = not at_run_time(self.call)
+            table = tables.planned(walk.tiles) if at_hand else tables.found(self.call, walk, walk.tiles)
+        bounds = () if table is None else table[1:]
 
         def step(carry: Any, xs: Any) -> Any:
-            (i, first, middle, last), tiles = xs
+            i, starts, bounds = xs
 
             def visit(body: Callable[..., Any], state: Any) -> Any:
-                """body(state, j, partial) over the row's tiles, FULL ones first."""
-                state = lax.fori_loop(first, middle, lambda n, c: body(c, columns[n], False), state)
-                return lax.fori_loop(middle, last, lambda n, c: body(c, columns[n], True), state)
+                for stretch, start in zip(walk.stretches, starts, strict=True):
+                    state = body(state, Visit(i, start, stretch.size, True, stretch.parts))
+                if walk.tiles is None or table is None:
+                    return state
+                size, parts = walk.tiles.size, walk.tiles.parts
 
-            return row(carry, i, visit, *tiles)
+                def loop(masked: bool) -> Callable[..., Any]:
+                    return lambda n, c: body(c, Visit(i, table.columns[n] * size, size, masked, parts))
 
-        return lax.scan(step, carry, (tables, per_row))
+                first, middle, last = bounds
+                state = lax.fori_loop(first, middle, loop(False), state)
+                return lax.fori_loop(middle, last, loop(True), state)
+
+            return row(carry, i, visit)
+
+        carry, out = lax.scan(step, carry, (positions(walk.rows), starts, bounds))
+        return carry, [self._joined(x) for x in out]
+
+    def _joined(self, x: Any) -> Any:
+        """[rows of tiles, B, tile_q, ...] -> [B, T, ...]."""
+        x = jnp.moveaxis(x, 0, 1)
+        return x.reshape(x.shape[0], -1, *x.shape[3:])[:, : self.walk.T]
 
 
-def cut(call: Call) -> Tiled:
-    """The call laid out for its plan."""
-    p = plan_of(call)
-    lengths = (p.rows * p.tile_q, -(-p.S // p.tile_k) * p.tile_k)
-    bias, mask = (None if x is None else pad_scores(x, lengths) for x in (call.bias, call.mask))
-    k, v = (key_tiles(x, p.tile_k) for x in (call.k, call.v))
+def cut(call: Call, walk: Walk) -> Tiled:
+    """A job laid out for its walk."""
+    length = walk.S if walk.tiles is None else -(-walk.S // walk.tiles.size) * walk.tiles.size
+    k, v = (_pad(x, 1, length) for x in (call.k, call.v))
     dtype = compute_dtype(call.q, call.k, call.v)
-    return Tiled(call, p, dtype, query_tiles(call.q, call.k.shape[2], p.tile_q), k, v, bias, mask)
+    tiled = Tiled(call, walk, dtype, k, v, None, None)
+    bias, mask = (None if x is None else tiled.padded(x) for x in (call.bias, call.mask))
+    return tiled._replace(bias=bias, mask=mask)
 
 
-def _pad(x: Any, axis: int, size: int) -> Any:
+def sequences(call: Call, job: Job) -> int:
+    """How many sequences of the job one visit takes together."""
+    d = call.dims
+    if at_run_time(call) and any(x.shape[0] > 1 for n, x in call.facts.items() if n in RUN_TIME_FACTS):
+        return 1
+    return sequences_at_once(Heads(d.B, d.N, d.N // d.K), job.walk.tile_q, job.walk.tile_k)
+
+
+def _pad(x: Any, axis: int, size: int, fill: float = 0.0) -> Any:
     pads = [(0, size - n if a == axis else 0) for a, n in enumerate(x.shape)]
-    return x if size == x.shape[axis] else jnp.pad(x, pads)
-
-
-def pad_scores(x: Any, lengths: tuple[int, int]) -> Any:
-    """Bias or mask padded to whole tiles along the axes that do not broadcast."""
-    for axis, size in zip((2, 3), lengths, strict=True):
-        x = _pad(x, axis, size) if x.shape[axis] > 1 else x
-    return x
-
-
-def query_tiles(x_BTNH: Any, K: int, tile: int) -> Any:
-    """[B, T, N, H] -> [rows of tiles, B, K, G * tile, H]."""
-    B, T, N, H = x_BTNH.shape
-    rows = -(-T // tile)
-    x = _pad(x_BTNH, 1, rows * tile).reshape(B, rows, tile, K, N // K, H)
-    return x.transpose(1, 0, 3, 4, 2, 5).reshape(rows, B, K, N // K * tile, H)
-
-
-def from_query_tiles(x: Any, T: int, tile: int) -> Any:
-    """[rows of tiles, B, K, G * tile, H] -> [B, T, N, H]."""
-    rows, B, K, r, H = x.shape
-    x = x.reshape(rows, B, K, r // tile, tile, H).transpose(1, 0, 4, 2, 3, 5)
-    return x.reshape(B, rows * tile, K * (r // tile), H)[:, :T]
-
-
-def key_tiles(x_BSKH: Any, tile: int) -> Any:
-    """[B, S, K, H] -> [columns of tiles, B, K, tile, H]."""
-    B, S, K, H = x_BSKH.shape
-    columns = -(-S // tile)
-    return _pad(x_BSKH, 1, columns * tile).reshape(B, columns, tile, K, H).transpose(1, 0, 3, 2, 4)
-
-
-def from_key_tiles(x: Any, S: int) -> Any:
-    """[columns of tiles, B, K, tile, H] -> [B, S, K, H]."""
-    columns, B, K, tile, H = x.shape
-    return x.transpose(1, 0, 3, 2, 4).reshape(B, columns * tile, K, H)[:, :S]
+    return x if size == x.shape[axis] else jnp.pad(x, pads, constant_values=fill)

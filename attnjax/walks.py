@@ -1,0 +1,186 @@
+"""A walk: one layout of queries and keys, and the tiles that it visits there.
+
+In place, a walk's rows are those of the call. In the residue classes of a comb's step s, query row i is row
+i // s of class i % s, and the keys that it may see are a class of their own. In its own rows every walk is an
+ordinary short attention.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from attnjax import tile_sizes
+from attnjax.patterns import Tile
+from attnjax.patterns.parts import Part
+from attnjax.patterns.regions import Region
+from attnjax.tile_sizes import Heads
+
+FEW = 512  # keys that get one narrow stretch for each row of tiles, where all later queries see them
+
+States = Callable[..., np.ndarray]  # (q0, q1, k0, k1) -> codes of Tile, in the walk's own rows
+
+
+class Stretch(NamedTuple):
+    """`size` keys from starts[row] on, taken in one pass; `parts` says what is visible there."""
+
+    size: int
+    starts: np.ndarray  # int32 [rows]
+    parts: tuple[Part, ...] | None  # None: whatever the pattern shows
+
+
+class Tiles(NamedTuple):
+    """Tiles of one size, row by row; in each row FULL ones first, then PARTIAL ones.
+
+    Row i computes the key tiles columns[starts[i] : starts[i + 1]]; those before partials[i] are FULL.
+    """
+
+    size: int  # keys of a tile
+    columns: np.ndarray  # int32 [tiles]
+    starts: np.ndarray  # int32 [rows + 1]
+    partials: np.ndarray  # int32 [rows]
+    parts: tuple[Part, ...] | None
+
+    @property
+    def full(self) -> int:
+        return int(np.sum(self.partials - self.starts[:-1]))
+
+
+class Walk(NamedTuple):
+    """One layout and what it visits."""
+
+    step: int  # 1: in place; else how many residue classes there are
+    shift: int  # padding before key row 0, so that classes of queries and keys line up
+    T: int
+    S: int
+    tile_q: int
+    stretches: tuple[Stretch, ...]
+    tiles: Tiles | None
+
+    def __str__(self) -> str:
+        where = "in place" if self.step == 1 else f"in residue classes of {self.step}"
+        sizes = [f"one pass over {stretch.size} keys" for stretch in self.stretches]
+        if self.tiles:
+            sizes.append(f"{len(self.tiles.columns)} tiles of {self.tiles.size} keys ({self.tiles.full} without a mask)")
+        return f"{where}: {self.rows} rows of {self.tile_q} queries, {' and '.join(sizes)}"
+
+    @property
+    def rows(self) -> int:
+        return -(-self.T // self.tile_q)
+
+    @property
+    def tile_k(self) -> int:
+        """Keys of the widest visit."""
+        return max([stretch.size for stretch in self.stretches] + ([self.tiles.size] if self.tiles else []))
+
+    @property
+    def full(self) -> int:
+        """Visits without a mask, in one class."""
+        return self.tiles.full if self.tiles else 0
+
+    @property
+    def partial(self) -> int:
+        """Visits with a mask, in one class."""
+        return self.rows * len(self.stretches) + (len(self.tiles.columns) - self.tiles.full if self.tiles else 0)
+
+    @property
+    def scores(self) -> int:
+        """Scores computed in one class for one head: whole tiles, the overhang of the last ones included."""
+        looped = len(self.tiles.columns) * self.tiles.size if self.tiles else 0
+        return self.tile_q * (looped + self.rows * sum(stretch.size for stretch in self.stretches))
+
+
+class Local(NamedTuple):
+    """A part in the rows of a walk: outside of `outer` nothing is visible, inside `inner` everything."""
+
+    part: Part
+    outer: Region
+    inner: Region | None = None
+
+
+class Problem(NamedTuple):
+    """What one walk has to compute. `whole`: no other walk computes a part of the pattern."""
+
+    step: int
+    shift: int
+    T: int
+    S: int
+    parts: tuple[Local, ...]
+    whole: bool
+    states_of: Callable[[tuple[Local, ...]], States]
+
+    def shown_by(self, chosen: tuple[Local, ...]) -> tuple[Part, ...] | None:
+        """What a visit is told to show: None where the pattern itself says it."""
+        return None if self.whole and chosen == self.parts else tuple(local.part for local in chosen)
+
+
+def cheapest(problem: Problem, heads: Heads) -> Walk | None:
+    """The walk that costs least; None where nothing is visible."""
+    few = tuple(x for x in problem.parts if x.part.kind == "column" and x.outer.k1 <= FEW)
+    rest = tuple(x for x in problem.parts if x not in few)
+    found = [loop(problem, *size, (), problem.parts) for size in tile_sizes.loop_sizes(heads, problem.T, problem.S)]
+    if few and rest:
+        found += [loop(problem, *size, few, rest) for size in tile_sizes.loop_sizes(heads, problem.T, problem.S)]
+    found += [one_pass(problem, size, few, rest) for size in tile_sizes.stretch_sizes(heads, problem.T)]
+    walks = [walk for walk in found if walk is not None]
+    if not walks:
+        return None
+    most = tile_sizes.SLACK * min(walk.scores for walk in walks)
+    thrifty = [walk for walk in walks if walk.scores <= most]
+    return min(thrifty, key=lambda w: tile_sizes.cost(heads, w.full + w.partial, w.tile_q, w.scores))
+
+
+def loop(problem: Problem, tile_q: int, tile_k: int, few: tuple[Local, ...], rest: tuple[Local, ...]) -> Walk | None:
+    """A walk over tiles of one size, the few keys that all queries see apart."""
+    p = problem
+    table = tiles(p.states_of(rest), p.T, p.S, tile_q, tile_k, p.shown_by(rest))
+    stretches = (_few(p, tile_q, few),) if few else ()
+    if not len(table.columns):
+        return Walk(p.step, p.shift, p.T, p.S, tile_q, stretches, None) if few else None
+    return Walk(p.step, p.shift, p.T, p.S, tile_q, stretches, table)
+
+
+def one_pass(problem: Problem, tile_q: int, few: tuple[Local, ...], rest: tuple[Local, ...]) -> Walk | None:
+    """A walk that takes the keys of each row of tiles as one stretch (and the few that all queries see)."""
+    p = problem
+    first = np.arange(0, p.T, tile_q)
+    low, high = _reach(rest, first, np.minimum(first + tile_q, p.T), p.S)
+    longest = int(np.max(high - low, initial=0))
+    if longest > tile_sizes.STRETCH or not (longest or few):
+        return None
+    stretches = (_few(p, tile_q, few),) if few else ()
+    if longest:
+        size = min(-(-longest // 16) * 16, p.S)
+        starts = np.clip(np.where(high > low, low, 0), 0, p.S - size).astype(np.int32)
+        stretches += (Stretch(size, starts, p.shown_by(rest)),)
+    return Walk(p.step, p.shift, p.T, p.S, tile_q, stretches, None)
+
+
+def _few(problem: Problem, tile_q: int, few: tuple[Local, ...]) -> Stretch:
+    first = max(0, min(local.outer.k0 for local in few))
+    size = min(max(local.outer.k1 for local in few), problem.S) - first
+    rows = -(-problem.T // tile_q)
+    return Stretch(size, np.full(rows, first, np.int32), problem.shown_by(few))
+
+
+def _reach(chosen: tuple[Local, ...], q0: np.ndarray, q1: np.ndarray, S: int) -> tuple[np.ndarray, np.ndarray]:
+    """[low, high) of the keys that rows [q0, q1) may see; low >= high where there is none."""
+    low, high = np.full(q0.shape, S), np.zeros(q0.shape, int)
+    for _, c, _ in chosen:
+        a, b = np.maximum(q0, c.q0), np.minimum(q1, c.q1)
+        first, last = np.maximum(max(c.k0, 0), a - c.d1 + 1), np.minimum(min(c.k1, S), b - c.d0)
+        any_key = (a < b) & (first < last)
+        low, high = np.where(any_key, np.minimum(low, first), low), np.where(any_key, np.maximum(high, last), high)
+    return low, high
+
+
+def tiles(states: States, T: int, S: int, tile_q: int, tile_k: int, parts: tuple[Part, ...] | None) -> Tiles:
+    """Lists the tiles that hold a visible pair."""
+    rows, cols = np.arange(0, T, tile_q)[:, None], np.arange(0, S, tile_k)[None, :]
+    codes = states(rows, rows + tile_q, cols, cols + tile_k)
+    kept = (codes != Tile.EMPTY).sum(axis=1)
+    ranked = np.argsort(-codes, axis=1, kind="stable")  # FULL, PARTIAL, EMPTY; each from left to right
+    columns = ranked[np.arange(cols.size)[None, :] < kept[:, None]].astype(np.int32)
+    starts = np.concatenate([[0], np.cumsum(kept)]).astype(np.int32)
+    partials = (starts[:-1] + (codes == Tile.FULL).sum(axis=1)).astype(np.int32)
+    return Tiles(tile_k, columns, starts, partials, parts)
