@@ -41,16 +41,17 @@ def parser() -> argparse.ArgumentParser:
         description="Goes on from the newest checkpoint, or from the start if there is none, with the settings of "
                     "the run. On the machine and the versions that it began with, the run ends as if it had never "
                     "been stopped.")
-    resume.add_argument("run", type=pathlib.Path, metavar="RUN", help="the folder of the run, for example runs/hybrid-1")
+    resume.add_argument("run", type=pathlib.Path, metavar="RUN", help="its folder, for example runs/hybrid-1")
     sample = commands.add_parser(
         "sample", help="let the model of a run write",
         description="Continues a prompt with the newest checkpoint of a run, finished or not. The model reads the last "
                     "data.length bytes.")
-    sample.add_argument("run", type=pathlib.Path, metavar="RUN", help="the folder of the run, for example runs/hybrid-1")
+    sample.add_argument("run", type=pathlib.Path, metavar="RUN", help="its folder, for example runs/hybrid-1")
     sample.add_argument("--prompt", required=True, metavar="TEXT", help="the text to continue")
     sample.add_argument("--length", "--tokens", type=int, metavar="N", help="bytes to write (default: run.sample)")
     sample.add_argument("--temperature", type=float, metavar="T",
-                        help="0 takes the likeliest byte each time, 1 draws as the model says (default: run.temperature)")
+                        help="0 takes the likeliest byte each time, 1 draws as the model says (default: "
+                             "run.temperature)")
     sample.add_argument("--seed", type=int, help="of the draws (default: run.seed)")
     return top
 

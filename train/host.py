@@ -66,6 +66,6 @@ def differences(then: dict, now: dict) -> list[str]:
             nested = before if isinstance(before, dict) else {}
             found += [f"{name}.{line}" for line in differences(nested, value)]
         elif before != value:
-            found.append(f"{name} was {before if before not in (None, '') else 'not set'} "
-                         f"and is {value if value != '' else 'not set'}")
+            was, is_now = ("not set" if x in (None, "") else x for x in (before, value))
+            found.append(f"{name} was {was} and is {is_now}")
     return found

@@ -1,6 +1,5 @@
 """Going on with a run that was stopped, and sampling from one: everything is read from its folder and checked."""
 
-import dataclasses
 import json
 import pathlib
 import sys
@@ -50,12 +49,13 @@ def read(out: pathlib.Path) -> tuple[dict, config.Settings]:
     """
     if not out.is_dir():
         there = sorted(path.parent.name for path in out.parent.glob(f"*/{RECORD}"))
-        raise ValueError(f"there is no run {out}" + (f"; in {out.parent} there are {', '.join(there)}" if there else ""))
+        raise ValueError(f"there is no run {out}; in {out.parent} there are {', '.join(there) or 'none'}")
     path = out / RECORD
     try:
         record = json.loads(path.read_text())
     except FileNotFoundError as error:
-        raise ValueError(f"{path} is missing: {out} is no run, or was stopped before it began; start it again") from error
+        raise ValueError(f"{path} is missing: {out} is no run, or was stopped before it began; start it "
+                         "again") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is damaged ({error})") from error
     found = record.get("format") if isinstance(record, dict) else None
@@ -95,8 +95,8 @@ def shapes(first: Callable, mesh: Mesh) -> loop.State:
 def check_settings(out: pathlib.Path, now: dict, then: dict, step: int) -> None:
     """Raises ValueError if run.json no longer says what it said when a checkpoint was written."""
     if changed := host.differences(then, now):
-        raise ValueError(f"{out / RECORD} has changed since the checkpoint of step {step}: {'; '.join(changed)}; change "
-                         "it back, or start a new run with other settings")
+        raise ValueError(f"{out / RECORD} has changed since the checkpoint of step {step}: {'; '.join(changed)}; "
+                         "change it back, or start a new run with other settings")
 
 
 def speak(out: pathlib.Path, prompt: str, length: int | None, temperature: float | None, seed: int | None) -> bytes:

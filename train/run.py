@@ -147,7 +147,8 @@ def run(plan: Plan) -> int:
             journal.say(f"byte counts, nats per byte: {counts}")
             with Checkpoints(plan.out / "checkpoints", s.run.keep) as checkpoints:
                 if (checkpoints.latest or 0) != since.step:
-                    raise OSError(f"another process went on in {plan.out} to step {checkpoints.latest}; resume it again")
+                    raise OSError(f"another process went on in {plan.out} to step {checkpoints.latest}; resume it "
+                                  "again")
                 learner, state, validation = train(plan, journal, checkpoints)
             key = jax.random.fold_in(jax.random.key(s.run.seed), 3)
             prompt = plan.text.validation[: s.data.length // 2].tobytes()
@@ -209,8 +210,8 @@ def sound(history: list, n: int) -> list:
         if not np.isfinite(loss):
             raise FloatingPointError(f"the loss is {loss} at step {step}; try a lower optim.learning_rate")
         if not finite:
-            raise FloatingPointError(f"step {step} made a parameter or moment infinite or NaN, at a loss of {loss:.3f}; "
-                                     "try a lower optim.learning_rate")
+            raise FloatingPointError(f"step {step} made a parameter or moment infinite or NaN, at a loss of "
+                                     f"{loss:.3f}; try a lower optim.learning_rate")
     return [loss for loss, _ in history]
 
 

@@ -23,10 +23,12 @@ class Pairs(loop.Learner):
         return lambda tokens, **_: params["table"][tokens]
 
 
-def settings(path, *changes):
-    """Settings of a short run on a text that is written to the path."""
-    path.write_text("the quick brown fox jumps over the lazy dog. " * 60)
-    return config.read(HYBRID, [*SETTINGS, f"data.path={path}", *changes])
+def settings(*changes):
+    """Settings of a short run on a text in the working folder."""
+    text = pathlib.Path("text.txt")
+    if not text.exists():
+        text.write_text("the quick brown fox jumps over the lazy dog. " * 60)
+    return config.read(HYBRID, [*SETTINGS, "data.path=text.txt", *changes])
 
 
 def learner_of(chosen, model, rate):

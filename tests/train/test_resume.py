@@ -1,6 +1,7 @@
 """A run that was stopped goes on as if it had not been, or says why it cannot."""
 
 import json
+import pathlib
 import shutil
 
 import jax
@@ -14,26 +15,31 @@ from train.__main__ import main
 from train.checkpoints import FORMAT, Checkpoints
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with a text, the run `whole`, and the run `stopped`: in step 5, so after the checkpoint of step 3 and
+    the line of step 4."""
+    folder = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "learner_of", pairs.learner_of)
+        patch.chdir(folder)
+        plan = run.plan(pairs.settings(), "x", pathlib.Path("whole"))
+        pairs.train(plan)
+        stop_at(patch, 5)
+        with pytest.raises(KeyboardInterrupt):
+            pairs.train(plan._replace(out=pathlib.Path("stopped")))
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def small(monkeypatch):
+def here(made, tmp_path, monkeypatch):
+    """The test works in a copy of that folder."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(run, "learner_of", pairs.learner_of)
 
 
-@pytest.fixture
-def plan(tmp_path):
-    return run.plan(pairs.settings(tmp_path / "text.txt"), "x", tmp_path / "whole")
-
-
-@pytest.fixture
-def stopped(plan, tmp_path, monkeypatch):
-    """The folder of a run that was stopped in step 5, after the checkpoint of step 3 and the line of step 4."""
-    out = tmp_path / "stopped"
-    stop_at(monkeypatch, 5)
-    with pytest.raises(KeyboardInterrupt):
-        pairs.train(plan._replace(out=out))
-    monkeypatch.undo()
-    monkeypatch.setattr(run, "learner_of", pairs.learner_of)
-    return out
+WHOLE, STOPPED = pathlib.Path("whole"), pathlib.Path("stopped")
 
 
 def stop_at(monkeypatch, step):
@@ -57,42 +63,36 @@ def lines(out):
     return [{key: value for key, value in line.items() if key != "tokens_per_second"} for line in found]
 
 
-@pytest.mark.parametrize("half", ["", '{"step": 6, "lo'])
-def test_it_ends_bit_equal_from_a_step_that_is_no_report(plan, stopped, half, capsys):
-    with (stopped / "metrics.jsonl").open("a") as file:
-        file.write(half)
-    assert [line["step"] for line in lines_of_text(stopped)] == [2, 4]
-    whole = pairs.train(plan)
-    resumed = resume.plan(stopped)
+def end(out):
+    """The bits of a run's last state."""
+    plan = run.checked(pairs.settings(), lambda: out)
+    with Checkpoints(out / "checkpoints") as checkpoints:
+        return pairs.bits(checkpoints.restore(8, resume.shapes(plan.learner()[1], plan.mesh), None))
+
+
+def test_it_ends_bit_equal_from_a_step_that_is_no_report(capsys):
+    with (STOPPED / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 6, "lo')
+    resumed = resume.plan(STOPPED)
     assert resumed.since.step == 3 and len(resumed.since.losses) == 1
-    assert pairs.bits(pairs.train(resumed)) == pairs.bits(whole)
-    assert lines(stopped) == lines(plan.out) and [line["step"] for line in lines(stopped)] == [2, 4, 6, 8]
-    record = json.loads((stopped / "run.json").read_text())
+    assert pairs.bits(pairs.train(resumed)) == end(WHOLE) == end(STOPPED)
+    assert lines(STOPPED) == lines(WHOLE) and [line["step"] for line in lines(STOPPED)] == [2, 4, 6, 8]
+    record = json.loads((STOPPED / "run.json").read_text())
     assert record["resumed"] == [{"step": 3, "differences": []}] and not capsys.readouterr().err
-    assert sorted(p.name for p in (stopped / "checkpoints").iterdir()) == ["6", "8"]
+    assert sorted(p.name for p in (STOPPED / "checkpoints").iterdir()) == ["6", "8"]
 
 
-def lines_of_text(out):
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines() if line.endswith("}")]
-
-
-def test_a_run_stopped_before_its_first_checkpoint_starts_again(plan, tmp_path, monkeypatch):
-    out = tmp_path / "early"
-    with monkeypatch.context() as patch:
-        stop_at(patch, 3)
-        with pytest.raises(KeyboardInterrupt):
-            pairs.train(plan._replace(out=out))
-    resumed = resume.plan(out)
+def test_a_run_stopped_before_its_first_checkpoint_starts_again():
+    shutil.rmtree(STOPPED / "checkpoints")
+    resumed = resume.plan(STOPPED)
     assert resumed.since.step == 0 and resumed.since.state is None
-    assert pairs.bits(pairs.train(resumed)) == pairs.bits(pairs.train(plan)) and lines(out) == lines(plan.out)
+    assert pairs.bits(pairs.train(resumed)) == end(WHOLE) and lines(STOPPED) == lines(WHOLE)
 
 
-def test_a_run_stopped_between_its_last_step_and_its_end_is_judged_again(plan):
-    pairs.train(plan)
-    resumed = resume.plan(plan.out)
+def test_a_run_stopped_between_its_last_step_and_its_end_is_judged_again():
+    resumed = resume.plan(WHOLE)
     assert resumed.since.step == 8
-    validation = run.train(resumed, None, None)[2]
-    assert validation == lines(plan.out)[-1]["validation"]
+    assert run.train(resumed, None, None)[2] == lines(WHOLE)[-1]["validation"]
 
 
 def edit(out, **changes):
@@ -100,10 +100,10 @@ def edit(out, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def test_another_setup_resumes_with_a_warning(stopped, capsys):
-    record = json.loads((stopped / "run.json").read_text())
-    edit(stopped, threads=99, versions=record["versions"] | {"jax": "0.9.1"})
-    resumed = resume.plan(stopped)
+def test_another_setup_resumes_with_a_warning(capsys):
+    record = json.loads((STOPPED / "run.json").read_text())
+    edit(STOPPED, threads=99, versions=record["versions"] | {"jax": "0.9.1"})
+    resumed = resume.plan(STOPPED)
     warned = capsys.readouterr().err
     assert "warning: threads was 99 and is" in warned
     assert f"warning: versions.jax was 0.9.1 and is {jax.__version__}: the run goes on" in warned
@@ -117,8 +117,8 @@ def test_another_setup_resumes_with_a_warning(stopped, capsys):
     (lambda out: (out / "run.json").write_text("[]"), "run.json has format None, this version of train reads format 1"),
     (lambda out: edit(out, format=7), "run.json has format 7, this version of train reads format 1"),
     (lambda out: edit(out, finished=True), "is finished (8 steps): its model is in"),
-    (lambda out: (out.parent / "text.txt").unlink(), "text.txt' cannot be read"),
-    (lambda out: (out.parent / "text.txt").write_text("other " * 500), "the text has changed since"),
+    (lambda out: pathlib.Path("text.txt").unlink(), "text.txt' cannot be read"),
+    (lambda out: pathlib.Path("text.txt").write_text("other " * 500), "the text has changed since"),
     (lambda out: change_setting(out, "optim", "steps", 9), "optim.steps was 8 and is 9; change it back"),
     (lambda out: change_setting(out, "optim", "stepz", 9), "unknown setting 'optim.stepz'; did you mean 'optim.steps'"),
     (lambda out: (out / "metrics.jsonl").write_text("x\n{}\n"), "metrics.jsonl, line 1, is not JSON"),
@@ -128,12 +128,12 @@ def test_another_setup_resumes_with_a_warning(stopped, capsys):
     (lambda out: (out / "checkpoints" / "3" / "notes" / "metadata").write_text('{"format": 2}'),
      "checkpoints/3 has format 2, this version of train reads format 1"),
 ])
-def test_what_cannot_go_on_says_why_and_changes_nothing(stopped, capsys, break_it, message):
-    break_it(stopped)
-    before = files(stopped)
-    assert main(["resume", str(stopped)]) == 2
+def test_what_cannot_go_on_says_why_and_changes_nothing(capsys, break_it, message):
+    break_it(STOPPED)
+    before = files(STOPPED)
+    assert main(["resume", "stopped"]) == 2
     assert message in capsys.readouterr().err
-    assert files(stopped) == before
+    assert files(STOPPED) == before
 
 
 def change_setting(out, section, name, value):
@@ -145,39 +145,38 @@ def files(out):
     return {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
 
-def test_a_missing_run_lists_its_neighbours(stopped, capsys):
-    assert main(["resume", str(stopped.parent / "stoped")]) == 2
-    assert f"in {stopped.parent} there are stopped" in capsys.readouterr().err
+def test_a_missing_run_lists_its_neighbours(capsys):
+    assert main(["resume", "stoped"]) == 2
+    assert "there is no run stoped; in . there are stopped, whole" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_no_missing_or_shortened_file_of_a_checkpoint_goes_unnoticed(plan, stopped):
-    whole = pairs.bits(pairs.train(plan))
-    for path in sorted(path for path in (stopped / "checkpoints").rglob("*") if path.is_file()):
+def test_no_missing_or_shortened_file_of_a_checkpoint_goes_unnoticed():
+    intact = pairs.bits(resume.plan(STOPPED).since.state)
+    for path in sorted(path for path in (STOPPED / "checkpoints").rglob("*") if path.is_file()):
         kept = path.read_bytes()
         for damage in (path.unlink, lambda path=path, kept=kept: path.write_bytes(kept[: len(kept) // 2])):
             damage()
             try:
-                found = resume.plan(stopped).since
-                state = found.state
+                found = resume.plan(STOPPED).since
             except ValueError as error:
                 assert "cannot be read" in str(error) or "has format" in str(error), error
             else:  # a file that nothing depends on
-                assert found.step == 3 and bytes(whole[-1]) == pairs.bits(state)[-1]
-                assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.params)), path
+                assert found.step == 3 and pairs.bits(found.state) == intact, path
             path.write_bytes(kept)
 
 
-def test_two_processes_never_train_in_one_folder(stopped):
-    resumed = resume.plan(stopped)
-    with run.alone(stopped), pytest.raises(OSError, match="another process is training in"):
+def test_two_processes_never_train_in_one_folder():
+    resumed = resume.plan(STOPPED)
+    with run.alone(STOPPED), pytest.raises(OSError, match="another process is training in"):
         run.run(resumed)
     pairs.train(resumed)
     with pytest.raises(OSError, match="another process went on in .* to step 8; resume it again"):
         run.run(resumed)
 
 
-def test_a_step_that_is_not_finite_stops_before_its_checkpoint(plan, capsys):
+def test_a_step_that_is_not_finite_stops_before_its_checkpoint():
+    plan = run.plan(pairs.settings(), "x", pathlib.Path("broken"))
     broken = plan._replace(rate=lambda step: jnp.where(step == 4, jnp.nan, 1e-3))
     with pytest.raises(FloatingPointError, match="step 5 made a parameter or moment infinite or NaN, at a loss of"):
         pairs.train(broken)
@@ -185,21 +184,24 @@ def test_a_step_that_is_not_finite_stops_before_its_checkpoint(plan, capsys):
     assert [line["step"] for line in lines(plan.out)] == [2, 4]
 
 
-def test_sampling(plan, stopped, capsys):
-    def said(*arguments):
-        assert main(["sample", str(stopped), "--prompt", "the ", *arguments]) == 0
-        return capsys.readouterr().out
+def said(capsys, *arguments):
+    assert main(["sample", "stopped", "--prompt", "the ", *arguments]) == 0
+    return capsys.readouterr().out
 
-    assert said("--length", "12").startswith("the ") and said("--length", "12") == said("--tokens", "12", "--seed", "0")
-    assert said("--length", "12", "--seed", "1") != said("--length", "12")
-    cold = said("--length", "3", "--temperature", "0", "--seed", "1")
-    with Checkpoints(stopped / "checkpoints") as checkpoints:
-        like = resume.shapes(pairs.learner_of(None, None, plan.rate)[1], plan.mesh)
-        table = checkpoints.restore(3, like, None).params["table"]
+
+def test_samples_depend_on_the_seed(capsys):
+    short = said(capsys, "--length", "12")
+    assert short.startswith("the ") and said(capsys, "--tokens", "12", "--seed", "0") == short
+    assert said(capsys, "--length", "12", "--seed", "1") != short
+
+
+def test_a_cold_sample_is_read_off_the_table(capsys):
+    table = resume.plan(STOPPED).since.state.params["table"]
     byte, written = ord(" "), b""
     for _ in range(3):
         byte = int(np.argmax(table[byte]))
         written += bytes([byte])
+    cold = said(capsys, "--length", "3", "--temperature", "0", "--seed", "1")
     assert cold == "the " + written.decode(errors="replace") + "\n"
 
 
@@ -208,14 +210,14 @@ def test_sampling(plan, stopped, capsys):
     (["--prompt", "a", "--length", "0"], "--length 0 must be at least 1"),
     (["--prompt", "a", "--temperature", "-1"], "temperature=-1.0 must be a number from 0 up"),
 ])
-def test_samples_that_cannot_be(stopped, arguments, message, capsys):
-    assert main(["sample", str(stopped), *arguments]) == 2
+def test_samples_that_cannot_be(arguments, message, capsys):
+    assert main(["sample", "stopped", *arguments]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_no_sample_before_the_first_checkpoint(stopped, capsys):
-    shutil.rmtree(stopped / "checkpoints")
-    assert main(["sample", str(stopped), "--prompt", "a"]) == 2
+def test_no_sample_before_the_first_checkpoint(capsys):
+    shutil.rmtree(STOPPED / "checkpoints")
+    assert main(["sample", "stopped", "--prompt", "a"]) == 2
     assert "has no checkpoint yet: it was stopped before step 3" in capsys.readouterr().err
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attnjax import models
-from train import baselines, config, loop, optim, run
+from train import baselines, config, devices, loop, optim, run
 from train.__main__ import main
 from train.sample import sample
 
@@ -68,6 +68,7 @@ def test_j05_step_and_evaluation_trace_once_and_judge_every_byte(tmp_path, text,
     learner = loop.Learner(None, optim.adamw(plan.rate))
     params = {"w": jax.numpy.ones(2)}
     state = loop.State(params, learner.tx.init(params), jax.numpy.zeros((), int), jax.random.key(0))
+    state = jax.device_put(state, devices.everywhere(plan.mesh))
     step, evaluate = run.compiled(plan, learner)
     batches = plan.batches()
     for _ in range(3):

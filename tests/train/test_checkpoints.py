@@ -1,0 +1,80 @@
+"""Checkpoints by themselves: what goes in comes out, whole or not at all."""
+
+import resource
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from train import windows
+from train.checkpoints import Checkpoints
+
+
+def state(fill=0.0):
+    return {"table": jnp.full((200, 100), fill) + jax.random.normal(jax.random.key(1), (200, 100)), "step": jnp.int32(3)}
+
+
+def like(tree):
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), tree)
+
+
+def rows():
+    return windows.drawn(np.arange(200, dtype=np.uint8), 4, 2, seed=0)
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    with Checkpoints(tmp_path / "checkpoints", keep=2) as opened:
+        yield opened
+
+
+def test_the_newest_stay(checkpoints, tmp_path):
+    assert checkpoints.latest is None
+    batches = rows()
+    for step in (1, 3, 4):
+        next(batches)
+        checkpoints.save(step, state(step), batches, {"at": step})
+    assert checkpoints.latest == 4 and sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["3", "4"]
+    again = rows()
+    found = checkpoints.restore(4, like(state()), again)
+    np.testing.assert_array_equal(found["table"], state(4)["table"])
+    assert again.get_state() == batches.get_state() and next(again).tobytes() == next(batches).tobytes()
+    assert checkpoints.notes(4) == {"format": 1, "at": 4}
+
+
+def test_reading_leaves_no_trace(tmp_path):
+    with Checkpoints(tmp_path / "none") as opened:
+        assert opened.latest is None
+    assert not (tmp_path / "none").exists()
+    (tmp_path / "half" / "7.orbax-checkpoint-tmp").mkdir(parents=True)
+    with Checkpoints(tmp_path / "half") as opened:
+        assert opened.latest is None
+    assert (tmp_path / "half" / "7.orbax-checkpoint-tmp").exists()
+    with Checkpoints(tmp_path / "half", keep=2) as opened:
+        opened.save(1, state(), rows(), {})
+    assert [path.name for path in (tmp_path / "half").iterdir()] == ["1"]
+
+
+def test_a_full_disk_leaves_the_last_one(checkpoints, tmp_path):
+    checkpoints.save(1, state(1), rows(), {})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))  # a file of 80 kB no longer fits
+    try:
+        with pytest.raises(OSError, match="the checkpoint of step 2 could not be written into .*File too large"):
+            checkpoints.save(2, state(2), rows(), {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with Checkpoints(tmp_path / "checkpoints", keep=2) as opened:
+        assert opened.latest == 1
+        np.testing.assert_array_equal(opened.restore(1, like(state()), rows())["table"], state(1)["table"])
+
+
+@pytest.mark.parametrize("wanted", [
+    {"table": jnp.zeros((200, 99)), "step": jnp.int32(0)}, {"table": jnp.zeros((200, 100))},
+    {"table": jnp.zeros((200, 100)), "step": jnp.int32(0), "more": jnp.int32(0)},
+])
+def test_another_shape_or_tree_is_an_error(checkpoints, wanted):
+    checkpoints.save(1, state(), rows(), {})
+    with pytest.raises(ValueError, match=r"checkpoints/1 cannot be read \(.*remove that folder to resume from the start"):
+        checkpoints.restore(1, like(wanted), rows())
