@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     Returns:
         0 is success; 1 a row outside its bands or a run that could not go on; 2 a wrong argument or setting, or a run
-        that cannot be read; 130 stopped by Ctrl-C.
+        that cannot be read; 130 a run stopped by Ctrl-C.
     """
     options = parser().parse_args(arguments)
     starts = {"check": _check, "run": _run, "resume": _resume, "sample": _sample}
@@ -73,8 +73,6 @@ def main(arguments: list[str] | None = None) -> int:
         return start()
     except (FloatingPointError, OSError) as error:
         return _say(options, error, 1)
-    except KeyboardInterrupt:
-        return _say(options, "stopped", 130)
 
 
 def _say(options: argparse.Namespace, error: object, status: int) -> int:
@@ -98,14 +96,24 @@ def _run(options: argparse.Namespace) -> Callable[[], int]:
 
     settings = config.read(options.config, [item for group in options.set for item in group])
     plan = run.plan(settings, options.config.stem, options.out)
-    return lambda: run.run(plan)
+    return lambda: _train(plan)
 
 
 def _resume(options: argparse.Namespace) -> Callable[[], int]:
-    from train import resume, run
+    from train import resume
 
     plan = resume.plan(options.run)
-    return lambda: run.run(plan)
+    return lambda: _train(plan)
+
+
+def _train(plan) -> int:
+    from train import run
+
+    try:
+        return run.run(plan)
+    except KeyboardInterrupt:
+        print(f"stopped; python -m train resume {plan.out} goes on from the newest checkpoint", file=sys.stderr)
+        return 130
 
 
 def _sample(options: argparse.Namespace) -> Callable[[], int]:

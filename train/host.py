@@ -1,5 +1,6 @@
 """What a result depends on besides settings and seed: the machine and the versions."""
 
+import importlib.metadata
 import os
 import pathlib
 import platform
@@ -46,9 +47,10 @@ def processor() -> str:
 
 def setup(devices: int) -> dict:
     """All that must be equal for two runs to be equal bit by bit, `devices` being how many a run uses."""
+    data = {name: importlib.metadata.version(name) for name in ("grain", "orbax-checkpoint")}
     return {
         "device": device(), "devices": devices, "processor": processor(), "threads": threads(),
-        "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""), "versions": versions(),
+        "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""), "versions": versions() | data,
     }
 
 

@@ -1,6 +1,7 @@
 """Checkpoints by themselves: what goes in comes out, whole or not at all."""
 
 import resource
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -68,6 +69,19 @@ def test_a_full_disk_leaves_the_last_one(checkpoints, tmp_path):
     with Checkpoints(tmp_path / "checkpoints", keep=2) as opened:
         assert opened.latest == 1
         np.testing.assert_array_equal(opened.restore(1, like(state()), rows())["table"], state(1)["table"])
+
+
+def test_an_older_one_half_removed_is_no_obstacle(checkpoints, tmp_path):
+    folder = tmp_path / "checkpoints"
+    for step in (1, 2):
+        checkpoints.save(step, state(step), rows(), {})
+    for path in (folder / "1").iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with Checkpoints(folder, keep=2) as opened:
+        assert opened.latest == 2
+        opened.save(3, state(3), rows(), {})
+        opened.save(4, state(4), rows(), {})
+    assert sorted(path.name for path in folder.iterdir()) == ["3", "4"]
 
 
 @pytest.mark.parametrize("wanted", [

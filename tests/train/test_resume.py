@@ -221,6 +221,15 @@ def test_no_sample_before_the_first_checkpoint(capsys):
     assert "has no checkpoint yet: it was stopped before step 3" in capsys.readouterr().err
 
 
+def test_ctrl_c_says_how_to_go_on(capsys, monkeypatch):
+    def stopped(plan):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "run", stopped)
+    assert main(["resume", "stopped"]) == 130
+    assert "stopped; python -m train resume stopped goes on from the newest checkpoint" in capsys.readouterr().err
+
+
 def test_the_help_names_every_command(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["--help"])
