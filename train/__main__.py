@@ -13,7 +13,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="python -m train", description="Trains small models with attnjax.",
         epilog="Rows of the check: train/rows.py. Settings of a run: configs/hybrid.toml names them all.")
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = top.add_subparsers(dest="command", required=True, metavar="{check,run,resume,sample}")
     check = commands.add_parser(
         "check", help="show pattern by pattern that a model learns what it can and fails where it must",
         description="Trains one small model per row of train/rows.py and compares it with the row's bands. Exits "

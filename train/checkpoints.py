@@ -5,8 +5,11 @@ import logging
 import pathlib
 from typing import Any
 
+import jax
 import orbax.checkpoint as ocp
 from grain.checkpoint import CheckpointRestore, CheckpointSave
+
+from train.host import differences
 
 FORMAT = 1
 
@@ -52,7 +55,7 @@ class Checkpoints:
         """
         parts = ocp.args.Composite(
             state=ocp.args.StandardSave(state), data=CheckpointSave(batches),
-            notes=ocp.args.JsonSave({"format": FORMAT} | notes))
+            notes=ocp.args.JsonSave({"format": FORMAT, "state": described(state)} | notes))
         try:
             with quiet():
                 self._manager.save(step, args=parts, force=True)
@@ -82,9 +85,11 @@ class Checkpoints:
             batches: a fresh iterator over the same data; None leaves the data alone.
 
         Raises:
-            ValueError: if it cannot be read, or its tree or shapes are others (a dtype would be converted: compare
-                the notes first).
+            ValueError: if it cannot be read, or has other arrays.
         """
+        # Before anything is read: orbax would convert a dtype, and stops in the middle at a shape.
+        if changed := differences(self.notes(step)["state"], described(like)):
+            raise ValueError(f"checkpoint {self._folder / str(step)} holds another state: {'; '.join(changed)}")
         parts: dict[str, Any] = {"state": ocp.args.StandardRestore(like)}
         if batches is not None:
             parts["data"] = CheckpointRestore(batches)
@@ -98,6 +103,12 @@ class Checkpoints:
             way_out = f"step {max(earlier)}" if earlier else "the start"
             raise ValueError(f"checkpoint {self._folder / str(step)} cannot be read ({reason(error)}); remove that "
                              f"folder to resume from {way_out}") from error
+
+
+def described(tree: Any) -> dict[str, str]:
+    """Shape and dtype of every array by its place."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path): f"{x.dtype}{list(x.shape)}" for path, x in leaves}
 
 
 def reason(error: Exception) -> str:

@@ -55,15 +55,15 @@ def setup(devices: int) -> dict:
 
 
 def differences(then: dict, now: dict) -> list[str]:
-    """What changed between two set-ups, in words.
+    """What changed between two tables, in words.
 
     Example:
         >>> differences({"threads": 8, "versions": {"jax": "0.10.2"}}, {"threads": 2, "versions": {"jax": "0.12.0"}})
         ['threads was 8 and is 2', 'versions.jax was 0.10.2 and is 0.12.0']
     """
     found = []
-    for name, value in now.items():
-        before = then.get(name)
+    for name in [*now, *(name for name in then if name not in now)]:
+        before, value = then.get(name), now.get(name)
         if isinstance(value, dict):
             nested = before if isinstance(before, dict) else {}
             found += [f"{name}.{line}" for line in differences(nested, value)]

@@ -33,7 +33,8 @@ def plan(out: pathlib.Path) -> run.Plan:
         raise ValueError(f"the text has changed since {out} began: {where} had SHA-256 {record['text']['sha256'][:12]} "
                          f"and has {digest[:12]}; bring the old text back or start a new run")
     found = since(planned, record)
-    changed = host.differences(record, host.setup(planned.mesh.size))
+    now = host.setup(planned.mesh.size)
+    changed = host.differences({name: record.get(name) for name in now}, now)
     for line in changed:
         print(f"warning: {line}: the run goes on, but its numbers will differ from those of a run never stopped",
               file=sys.stderr, flush=True)

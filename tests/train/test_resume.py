@@ -72,7 +72,7 @@ def end(out):
 
 def test_it_ends_bit_equal_from_a_step_that_is_no_report(capsys):
     with (STOPPED / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 6, "lo')
+        file.write('{"step": 5, "loss": 1.0}\n{"step": 6, "lo')
     resumed = resume.plan(STOPPED)
     assert resumed.since.step == 3 and len(resumed.since.losses) == 1
     assert pairs.bits(pairs.train(resumed)) == end(WHOLE) == end(STOPPED)
@@ -148,22 +148,6 @@ def files(out):
 def test_a_missing_run_lists_its_neighbours(capsys):
     assert main(["resume", "stoped"]) == 2
     assert "there is no run stoped; in . there are stopped, whole" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_no_missing_or_shortened_file_of_a_checkpoint_goes_unnoticed():
-    intact = pairs.bits(resume.plan(STOPPED).since.state)
-    for path in sorted(path for path in (STOPPED / "checkpoints").rglob("*") if path.is_file()):
-        kept = path.read_bytes()
-        for damage in (path.unlink, lambda path=path, kept=kept: path.write_bytes(kept[: len(kept) // 2])):
-            damage()
-            try:
-                found = resume.plan(STOPPED).since
-            except ValueError as error:
-                assert "cannot be read" in str(error) or "has format" in str(error), error
-            else:  # a file that nothing depends on
-                assert found.step == 3 and pairs.bits(found.state) == intact, path
-            path.write_bytes(kept)
 
 
 def test_two_processes_never_train_in_one_folder():
