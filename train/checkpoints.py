@@ -2,7 +2,9 @@
 
 import contextlib
 import logging
+import os
 import pathlib
+import re
 from typing import Any
 
 import jax
@@ -112,9 +114,11 @@ def described(tree: Any) -> dict[str, str]:
 
 
 def reason(error: Exception) -> str:
-    """The first line of an error, its middle left out if it is long: the storage says last what went wrong."""
+    """What went wrong in a few words: the system's own, where the storage passes its number on."""
+    if number := re.search(r"os_error_code='(\d+)'", str(error)):
+        return os.strerror(int(number[1]))
     text = (str(error).splitlines() or [""])[0] or type(error).__name__
-    return text if len(text) <= 240 else f"{text[:80]} ... {text[-150:]}"
+    return text if len(text) <= 200 else text[:200] + " ..."
 
 
 @contextlib.contextmanager
