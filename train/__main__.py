@@ -1,4 +1,4 @@
-"""The command line: `python -m train check` and `python -m train run configs/NAME.toml`."""
+"""The command line: `python -m train check`, `run configs/NAME.toml`, `resume RUN` and `sample RUN --prompt TEXT`."""
 
 import argparse
 import pathlib
@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 
 def parser() -> argparse.ArgumentParser:
-    """The two commands and their options."""
+    """The commands and their options."""
     top = argparse.ArgumentParser(
         prog="python -m train", description="Trains small models with attnjax.",
         epilog="Rows of the check: train/rows.py. Settings of a run: configs/hybrid.toml names them all.")
-    commands = top.add_subparsers(dest="command", required=True, metavar="{check,run}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="{check,run,resume,sample}")
     check = commands.add_parser(
         "check", help="show pattern by pattern that a model learns what it can and fails where it must",
         description="Trains one small model per row of train/rows.py and compares it with the row's bands. Exits "
@@ -28,25 +28,56 @@ def parser() -> argparse.ArgumentParser:
                        help="folder of the report; an earlier report there is replaced (default: %(default)s)")
     run = commands.add_parser(
         "run", help="train on real text",
-        description="Next-byte training of one model on text. Writes run.json, metrics.jsonl, sample.txt and "
-                    "loss.png into a folder of its own.")
+        description="Next-byte training of one model on text. Writes run.json, metrics.jsonl, checkpoints/, "
+                    "sample.txt, loss.png and model/ into a folder of its own. Exits with 1 if a loss is not finite or "
+                    "the disk is full; the checkpoints stay.")
     run.add_argument("config", type=pathlib.Path, help="a TOML file, for example configs/hybrid.toml")
     run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", nargs="+",
                      help="change settings, for example --set optim.steps=100 data.path='\"my.txt\"'")
     run.add_argument("--out", type=pathlib.Path, metavar="DIR",
                      help="a new folder (default: the next free runs/NAME-1, runs/NAME-2, ...)")
+    resume = commands.add_parser(
+        "resume", help="go on with a run that was stopped",
+        description="Goes on from the newest checkpoint, or from the start if there is none, with the settings of "
+                    "the run. On the machine and the versions that it began with, the run ends as if it had never "
+                    "been stopped.")
+    resume.add_argument("run", type=pathlib.Path, metavar="RUN", help="its folder, for example runs/hybrid-1")
+    sample = commands.add_parser(
+        "sample", help="let the model of a run write",
+        description="Continues a prompt with the newest checkpoint of a run, finished or not. The model reads the last "
+                    "data.length bytes.")
+    sample.add_argument("run", type=pathlib.Path, metavar="RUN", help="its folder, for example runs/hybrid-1")
+    sample.add_argument("--prompt", required=True, metavar="TEXT", help="the text to continue")
+    sample.add_argument("--length", "--tokens", type=int, metavar="N", help="bytes to write (default: run.sample)")
+    sample.add_argument("--temperature", type=float, metavar="T",
+                        help="0 takes the likeliest byte each time, 1 draws as the model says (default: "
+                             "run.temperature)")
+    sample.add_argument("--seed", type=int, help="of the draws (default: run.seed)")
     return top
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a command; 0 is success, 1 a row outside its bands, 2 a wrong argument or setting."""
+    """Runs a command.
+
+    Returns:
+        0 is success; 1 a row outside its bands or a run that could not go on; 2 a wrong argument or setting, or a run
+        that cannot be read; 130 a run stopped by Ctrl-C.
+    """
     options = parser().parse_args(arguments)
+    starts = {"check": _check, "run": _run, "resume": _resume, "sample": _sample}
     try:
-        start = _check(options) if options.command == "check" else _run(options)
+        start = starts[options.command](options)
     except ValueError as error:
-        print(f"python -m train {options.command}: {error}", file=sys.stderr)
-        return 2
-    return start()
+        return _say(options, error, 2)
+    try:
+        return start()
+    except (FloatingPointError, OSError) as error:
+        return _say(options, error, 1)
+
+
+def _say(options: argparse.Namespace, error: object, status: int) -> int:
+    print(f"python -m train {options.command}: {error}", file=sys.stderr)
+    return status
 
 
 def _check(options: argparse.Namespace) -> Callable[[], int]:
@@ -65,7 +96,32 @@ def _run(options: argparse.Namespace) -> Callable[[], int]:
 
     settings = config.read(options.config, [item for group in options.set for item in group])
     plan = run.plan(settings, options.config.stem, options.out)
-    return lambda: run.run(plan)
+    return lambda: _train(plan)
+
+
+def _resume(options: argparse.Namespace) -> Callable[[], int]:
+    from train import resume
+
+    plan = resume.plan(options.run)
+    return lambda: _train(plan)
+
+
+def _train(plan) -> int:
+    from train import run
+
+    try:
+        return run.run(plan)
+    except KeyboardInterrupt:
+        print(f"stopped; python -m train resume {plan.out} goes on from the newest checkpoint", file=sys.stderr)
+        return 130
+
+
+def _sample(options: argparse.Namespace) -> Callable[[], int]:
+    from train import resume
+
+    text = resume.speak(options.run, options.prompt, options.length, options.temperature, options.seed)
+    print(options.prompt + text.decode(errors="replace"))
+    return lambda: 0
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ class Model:
     tie_embeddings: bool = False
     qk_norm: bool = False
     soft_cap: float | None = None
+    dropout_rate: float = 0.0  # of the attention weights, in training
     norm_eps: float = 1e-6
     dtype: str = "float32"
     param_dtype: str = "float32"
@@ -88,11 +89,17 @@ class Run:
     seed: int = 0
     log_every: int = 25
     eval_every: int = 250
+    save_every: int = 250  # steps between checkpoints; one more is written at the end
+    keep: int = 2  # how many checkpoints stay, the newest ones
+    devices: int | None = None  # that share each batch; None takes all of this host
     sample: int = 400  # bytes written at the end
     temperature: float = 0.8
 
     def __post_init__(self):
-        positive("run", log_every=self.log_every, eval_every=self.eval_every, temperature=self.temperature)
+        positive("run", log_every=self.log_every, eval_every=self.eval_every, save_every=self.save_every,
+                 keep=self.keep, temperature=self.temperature)
+        if self.devices is not None:
+            positive("run", devices=self.devices)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +129,15 @@ def read(path: pathlib.Path, changes: list[str] | None = None) -> Settings:
         raise ValueError(f"config {str(path)!r} is not TOML: {error}") from error
     for change in changes or []:
         _change(table, change)
+    return from_table(table)
+
+
+def from_table(table: dict[str, Any]) -> Settings:
+    """Settings from nested tables, as TOML or the record of a run holds them.
+
+    Raises:
+        ValueError: for an unknown key (with the nearest one), a missing one, and a value of the wrong type.
+    """
     return _fill(Settings, table, "")
 
 

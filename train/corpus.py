@@ -1,6 +1,7 @@
 """The text: which bytes there are, which train and which judge."""
 
 import functools
+import hashlib
 import pathlib
 from typing import NamedTuple
 
@@ -12,6 +13,11 @@ class Corpus(NamedTuple):
 
     train: np.ndarray
     validation: np.ndarray
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all of it: a run goes on only with the text that it began with."""
+        return hashlib.sha256(self.train.tobytes() + self.validation.tobytes()).hexdigest()
 
 
 def split(text: bytes) -> Corpus:

@@ -2,28 +2,47 @@
 
 import importlib.util
 import json
+import os
 import pathlib
 import time
 
+RECORD, METRICS = "run.json", "metrics.jsonl"
+
 
 class Journal:
-    """Writes into one new folder.
+    """Writes into the folder of one run; a context, which closes its file.
 
     Args:
-        out: the folder; made here.
+        out: the folder, made here if it is new.
         record: what run.json says from the start; the results are added at the end.
         steps: of the whole run.
         tokens: per step.
+        since: the step that the run goes on from; lines of later steps leave metrics.jsonl, as does the half of a
+            line that a kill has left.
+        seconds: that the steps before it took.
     """
 
-    def __init__(self, out: pathlib.Path, record: dict, steps: int, tokens: int):
+    def __init__(self, out: pathlib.Path, record: dict, steps: int, tokens: int, since: int = 0, seconds: float = 0.0):
         out.mkdir(parents=True, exist_ok=True)
         self._out, self._record, self._steps, self._tokens = out, record, steps, tokens
-        self._lines: list[dict] = []
-        self._began = time.perf_counter()
-        self._last = (0, self._began)
-        self._metrics = (out / "metrics.jsonl").open("w")
-        self._save()
+        self._began = time.perf_counter() - seconds
+        self._last = (since, time.perf_counter())
+        self._lines = lines_until(out / METRICS, since)
+        self._written = len(self._lines)
+        write_whole(out / METRICS, "".join(map(_text, self._lines)))
+        write_whole(out / RECORD, json.dumps(record, indent=1) + "\n")
+        self._metrics = (out / METRICS).open("a")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._metrics.close()
+
+    @property
+    def seconds(self) -> float:
+        """Since the run began, without what a kill has undone."""
+        return time.perf_counter() - self._began
 
     def say(self, line: str) -> None:
         """A line for people."""
@@ -36,34 +55,41 @@ class Journal:
         self._last = (step, now)
         left = (self._steps - step) * seconds / steps
         speed = steps * self._tokens / seconds
-        self._write({"step": step, "loss": loss, "learning_rate": rate, "tokens_per_second": round(speed)})
+        self._note(step, loss=loss, learning_rate=rate, tokens_per_second=round(speed))
         self.say(f"step {step:5}/{self._steps}  loss {loss:.3f}  {speed:8,.0f} tokens/s  {_clock(left)} left")
 
     def validation(self, step: int, loss: float) -> None:
         """The loss on the validation part."""
-        self._write({"step": step, "validation": loss})
+        self._note(step, validation=loss)
         self.say(f"step {step:5}/{self._steps}  validation {loss:.3f} nats per byte")
+
+    def flush(self) -> None:
+        """Puts what was noted into metrics.jsonl: one line per step, so after the step's last note."""
+        self._metrics.write("".join(map(_text, self._lines[self._written :])))
+        self._metrics.flush()
+        self._written = len(self._lines)
+
+    def rest(self) -> None:
+        """What happened since the last step, an evaluation or a save, was no training."""
         self._last = (self._last[0], time.perf_counter())
 
     def finish(self, validation: float, text: bytes) -> None:
-        """Closes the run: results, sample and curve."""
-        seconds = time.perf_counter() - self._began
-        self._metrics.close()
-        self._record |= {"finished": True, "validation": validation, "seconds": round(seconds, 1)}
-        self._save()
+        """Ends the run: sample, curve and, when all of it is there, the results."""
+        seconds = self.seconds
         (self._out / "sample.txt").write_bytes(text)
         self.say(f"\n{text.decode(errors='replace')}\n")
         self._curve()
+        self._record |= {"finished": True, "validation": validation, "seconds": round(seconds, 1)}
+        write_whole(self._out / RECORD, json.dumps(self._record, indent=1) + "\n")
         below = [name for name, loss in self._record["baselines"].items() if validation < loss]
         self.say(f"validation {validation:.3f} nats per byte, below the byte counts of "
                  f"{', '.join(below) or 'no order'}; {seconds:.0f} s; {self._out}")
 
-    def _write(self, line: dict) -> None:
-        self._lines.append(line)
-        print(json.dumps(line), file=self._metrics, flush=True)
-
-    def _save(self) -> None:
-        (self._out / "run.json").write_text(json.dumps(self._record, indent=1) + "\n")
+    def _note(self, step: int, **values: float) -> None:
+        if self._lines and self._lines[-1]["step"] == step:
+            self._lines[-1] |= values
+        else:
+            self._lines.append({"step": step} | values)
 
     def _curve(self) -> None:
         path = self._out / "loss.png"
@@ -87,3 +113,39 @@ class Journal:
 
 def _clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
+
+
+def _text(line: dict) -> str:
+    return json.dumps(line) + "\n"
+
+
+def lines_until(path: pathlib.Path, step: int) -> list[dict]:
+    """The lines of metrics.jsonl up to a step; none if there is no file.
+
+    The last line may be half of one: a kill stopped its writing, and no checkpoint followed it.
+
+    Raises:
+        ValueError: if a line before it is none of ours.
+    """
+    texts = path.read_text().splitlines() if path.exists() else []
+    lines = []
+    for number, text in enumerate(texts, 1):
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError as error:
+            if number < len(texts):
+                raise ValueError(f"{path}, line {number}, is not JSON ({error.msg}); repair or remove it") from error
+    return [line for line in lines if line["step"] <= step]
+
+
+def write_whole(path: pathlib.Path, text: str) -> None:
+    """Writes a file so that whoever reads it, also after a kill or on a full disk, finds the old text or the new."""
+    beside = path.with_name(f".{path.name}.new")
+    try:
+        with beside.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)

@@ -15,11 +15,12 @@ from train.tasks.base import Batch
 
 
 class State(NamedTuple):
-    """Everything a step changes."""
+    """Everything a step changes, and the key that its dropout is drawn from."""
 
     params: Any
     opt_state: Any
     step: Array
+    key: PRNGKeyArray
 
 
 class Learner(NamedTuple):
@@ -33,20 +34,24 @@ class Learner(NamedTuple):
         return nnx.merge(self.graphdef, params)
 
 
-def start(config: models.Config, tx: optax.GradientTransformation, seed: int, allow_future: bool = False):
-    """A fresh learner and its first state; equal seeds give equal parameters."""
+def prepare(config: models.Config, tx: optax.GradientTransformation, allow_future: bool = False):
+    """A learner, and the function from a typed key to its first state."""
 
     def build(key):
         return models.Decoder(config, rngs=nnx.Rngs(key), allow_future=allow_future)
 
-    @jax.jit
     def first(key) -> State:
         params = nnx.split(build(key), nnx.Param)[1]
-        return State(params, tx.init(params), jnp.zeros((), jnp.int32))
+        return State(params, tx.init(params), jnp.zeros((), jnp.int32), jax.random.fold_in(key, 4))
 
-    key = jax.random.key(seed)
-    graphdef = nnx.split(nnx.eval_shape(lambda: build(key)), nnx.Param)[0]
-    return Learner(graphdef, tx), first(key)
+    graphdef = nnx.split(nnx.eval_shape(lambda: build(jax.random.key(0))), nnx.Param)[0]
+    return Learner(graphdef, tx), first
+
+
+def start(config: models.Config, tx: optax.GradientTransformation, seed: int, allow_future: bool = False):
+    """A fresh learner and its first state; equal seeds give equal parameters."""
+    learner, first = prepare(config, tx, allow_future)
+    return learner, jax.jit(first)(jax.random.key(seed))
 
 
 def batch_key(seed: int, step) -> PRNGKeyArray:
@@ -61,15 +66,23 @@ def evaluation_key(seed: int) -> PRNGKeyArray:
 
 def update(learner: Learner, state: State, batch: Batch) -> tuple[State, Float[Array, ""], Array]:
     """One optimiser step. Returns the new state, the loss and the logits it was computed from."""
+    # Of (seed, step) alone, so that a resumed run drops what an unbroken one does.
+    dropout_key = jax.random.fold_in(state.key, state.step)
 
     def loss(params):
-        logits = learner.model(params)(batch.tokens)
+        logits = learner.model(params)(batch.tokens, deterministic=False, dropout_key=dropout_key)
         return mean_nats(logits, batch.targets, batch.weights), logits
 
     (value, logits), grads = jax.value_and_grad(loss, has_aux=True)(state.params)
     changes, opt_state = learner.tx.update(grads, state.opt_state, state.params)
     params = optax.apply_updates(state.params, changes)
-    return State(params, opt_state, state.step + 1), value, logits
+    return State(params, opt_state, state.step + 1, state.key), value, logits
+
+
+def finite(tree) -> Array:
+    """Whether every number of a tree is."""
+    leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.inexact)]
+    return jnp.stack([jnp.isfinite(x).all() for x in leaves]).all()
 
 
 def stride(learner: Learner, batch_at: Callable, tally: Callable, steps: int) -> Callable:

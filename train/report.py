@@ -4,8 +4,8 @@ import dataclasses
 import importlib.util
 import json
 import pathlib
-import platform
 
+from train import host
 from train.bands import Band
 from train.learn import Outcome
 from train.rows import Row
@@ -14,33 +14,11 @@ from train.tasks import Reach, Text
 from train.tasks.text import bigram
 
 
-def versions() -> dict[str, str]:
-    """What a result depends on besides its seed."""
-    import flax
-    import jax
-    import jaxlib
-    import numpy
-    import optax
-
-    import attnjax
-
-    packages = (attnjax, jax, jaxlib, flax, optax, numpy)
-    return {"python": platform.python_version()} | {p.__name__: p.__version__ for p in packages}
-
-
-def device() -> str:
-    """The device that JAX computes on, in words."""
-    import jax
-
-    first = jax.devices()[0]
-    return f"{len(jax.devices())} x {first.device_kind} ({first.platform})"
-
-
 def write(out: pathlib.Path, rows: list[Row], outcomes: list[Outcome], seconds: float, broken: str | None) -> None:
     """Writes report.md, report.json and accuracy.png, over those of an earlier check in the same folder."""
     out.mkdir(parents=True, exist_ok=True)
     by_name = {row.name: row for row in rows}
-    facts = {"seconds": round(seconds, 1), "device": device(), "versions": versions(), "broken": broken}
+    facts = {"seconds": round(seconds, 1), "device": host.device(), "versions": host.versions(), "broken": broken}
     record = facts | {"rows": [
         {"pattern": by_name[o.name].pattern, "shows": by_name[o.name].shows, "task": repr(by_name[o.name].task),
          "seen": [dataclasses.asdict(band) for band in by_name[o.name].seen],

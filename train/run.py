@@ -1,6 +1,9 @@
 """Next-byte training on text, from settings to a folder of results."""
 
+import contextlib
 import dataclasses
+import fcntl
+import functools
 import os
 import pathlib
 from typing import Any, NamedTuple
@@ -8,15 +11,28 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from attnjax import models
-from train import baselines, corpus, export, loop, optim, report, windows
+from train import baselines, corpus, devices, export, host, loop, optim, windows
+from train.checkpoints import FORMAT, Checkpoints
 from train.config import Settings
 from train.journal import Journal
 from train.loss import nats
 from train.sample import sample
 
 BYTES = 256
+
+
+class Since(NamedTuple):
+    """Where a run goes on from: the start, or a checkpoint."""
+
+    record: dict | None = None  # what run.json said so far
+    step: int = 0
+    state: loop.State | None = None
+    batches: Any = None
+    losses: tuple[float, ...] = ()  # of the steps since the last line of metrics.jsonl
+    seconds: float = 0.0
 
 
 class Plan(NamedTuple):
@@ -26,22 +42,49 @@ class Plan(NamedTuple):
     model: models.Config
     text: corpus.Corpus
     rate: Any
+    mesh: Mesh
     out: pathlib.Path
+    since: Since = Since()
+
+    def learner(self):
+        """The learner, and the function from a typed key to its first state."""
+        return learner_of(self.settings, self.model, self.rate)
+
+    def batches(self):
+        """The rows of text from the first step on."""
+        s = self.settings
+        return windows.drawn(self.text.train, s.data.length, s.data.batch, s.run.seed)
 
 
 def plan(settings: Settings, name: str, out: pathlib.Path | None = None) -> Plan:
-    """Checks settings, text and folder before anything is compiled.
+    """Checks settings, text, devices and folder before anything is compiled.
 
     Raises:
         ValueError: for values that do not fit together, and for a folder that already holds something.
     """
+    return checked(settings, lambda: folder(name) if out is None else free(out))
+
+
+def checked(settings: Settings, place) -> Plan:
+    """A plan whose settings, text and devices fit together; `place()` names its folder."""
     s = settings
     text = corpus.read(s.data.path)
     if (shortest := min(len(part) for part in text)) <= s.data.length:
         raise ValueError(f"data.length={s.data.length} does not fit into the shorter part of the text, "
                          f"{shortest} bytes; use a smaller length or more text")
-    rate = optim.schedule(s.optim.learning_rate, s.optim.warmup, s.optim.steps - 1, s.optim.lowest_rate)
-    return Plan(s, s.model.build(BYTES), text, rate, folder(name) if out is None else free(out))
+    return Plan(s, s.model.build(BYTES), text, rate_of(s), devices.mesh(s.run.devices, s.data.batch), place())
+
+
+def rate_of(settings: Settings):
+    """The learning rate by step."""
+    o = settings.optim
+    return optim.schedule(o.learning_rate, o.warmup, o.steps - 1, o.lowest_rate)
+
+
+def learner_of(settings: Settings, model: models.Config, rate):
+    """The learner, and the function from a typed key to its first state."""
+    o = settings.optim
+    return loop.prepare(model, optim.adamw(rate, o.weight_decay, o.b2, o.clip))
 
 
 def folder(name: str, root: pathlib.Path = pathlib.Path("runs")) -> pathlib.Path:
@@ -60,63 +103,132 @@ def free(out: pathlib.Path) -> pathlib.Path:
     return out
 
 
-def run(plan: Plan) -> int:
-    """Trains, judges, samples and writes everything. Returns 0."""
+@contextlib.contextmanager
+def alone(out: pathlib.Path):
+    """Keeps other processes from training into a folder at the same time; ends with the process, however it ends."""
+    out.mkdir(parents=True, exist_ok=True)
+    number = os.open(out, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OSError(f"another process is training in {out}; wait for it or stop it") from error
+        yield
+    finally:
+        os.close(number)
+
+
+def first_record(plan: Plan) -> dict:
+    """What run.json says from the start."""
     s = plan.settings
     counts = {f"order {n}": baselines.byte_counts(plan.text, n) for n in (1, 2, 3)}
-    record = {
-        "seed": s.run.seed, "device": report.device(), "threads": os.cpu_count(), "versions": report.versions(),
-        "settings": dataclasses.asdict(s), "baselines": counts, "finished": False,
+    return {
+        "format": FORMAT, "finished": False, "seed": s.run.seed, **host.setup(plan.mesh.size),
+        "text": {"bytes": sum(map(len, plan.text)), "sha256": plan.text.digest},
+        "settings": dataclasses.asdict(s), "baselines": counts,
     }
-    journal = Journal(plan.out, record, steps=s.optim.steps, tokens=s.data.batch * s.data.length)
-    journal.say(f"{plan.out}: layers {plan.model.letters}, " + ", ".join(
-        f"{letter} = {pattern}" for letter, pattern in plan.model.legend.items()))
-    journal.say("byte counts, nats per byte: " + ", ".join(f"{k} {v:.3f}" for k, v in counts.items()))
-    learner, state, validation = train(plan, journal)
-    key = jax.random.fold_in(jax.random.key(s.run.seed), 3)
-    prompt = plan.text.validation[: s.data.length // 2].tobytes()
-    written = sample(learner, state.params, prompt, s.run.sample, s.data.length, key, s.run.temperature)
-    journal.finish(validation, prompt + written)
-    journal.say(export.keep(learner.model(state.params), plan.out / "model"))
+
+
+def run(plan: Plan) -> int:
+    """Trains, judges, samples and writes everything. Returns 0.
+
+    Raises:
+        FloatingPointError: if a loss, parameter or moment is not finite; the checkpoints are from before.
+        OSError: if the disk is full, or another process trains in the folder.
+    """
+    s, since = plan.settings, plan.since
+    with alone(plan.out):
+        record = since.record or first_record(plan)
+        tokens = s.data.batch * s.data.length
+        with Journal(plan.out, record, s.optim.steps, tokens, since.step, since.seconds) as journal:
+            journal.say(f"{plan.out}: layers {plan.model.letters}, " + ", ".join(
+                f"{letter} = {pattern}" for letter, pattern in plan.model.legend.items()))
+            counts = ", ".join(f"{name} {loss:.3f}" for name, loss in record["baselines"].items())
+            journal.say(f"byte counts, nats per byte: {counts}")
+            with Checkpoints(plan.out / "checkpoints", s.run.keep) as checkpoints:
+                if (checkpoints.latest or 0) != since.step:
+                    raise OSError(f"another process went on in {plan.out} to step {checkpoints.latest}; resume it "
+                                  "again")
+                learner, state, validation = train(plan, journal, checkpoints)
+            key = jax.random.fold_in(jax.random.key(s.run.seed), 3)
+            prompt = plan.text.validation[: s.data.length // 2].tobytes()
+            written = sample(learner, state.params, prompt, s.run.sample, s.data.length, key, s.run.temperature)
+            journal.say(export.keep(learner.model(state.params), plan.out / "model"))
+            journal.finish(validation, prompt + written)
     return 0
 
 
-def train(plan: Plan, journal: Journal) -> tuple[loop.Learner, loop.State, float]:
-    """All steps. Returns the learner, its last state and the last validation loss."""
-    s = plan.settings
-    tx = optim.adamw(plan.rate, s.optim.weight_decay, s.optim.b2, s.optim.clip)
-    learner, state = loop.start(plan.model, tx, s.run.seed)
+def train(plan: Plan, journal: Journal, checkpoints: Checkpoints) -> tuple[loop.Learner, loop.State, float]:
+    """All steps that are left. Returns the learner, its last state and the last validation loss."""
+    s, rows_of_step = plan.settings, devices.shared(plan.mesh)
+    learner, state, batches, history = begin(plan)
     step, evaluate = compiled(plan, learner)
-    text, losses, validation = jnp.asarray(plan.text.train), [], float("nan")
-    for n in range(1, s.optim.steps + 1):
-        state, loss = step(state, text)
-        losses.append(loss)
-        if n % s.run.log_every == 0 or n == s.optim.steps:
-            mean = float(np.mean(jax.device_get(losses)))
-            if not np.isfinite(mean):
-                raise FloatingPointError(f"the loss is {mean} at step {n}; try a lower optim.learning_rate")
-            journal.train(n, mean, float(plan.rate(n - 1)))
-            losses = []
-        if n % s.run.eval_every == 0 or n == s.optim.steps:
+    validation = None
+    for n in range(plan.since.step + 1, s.optim.steps + 1):
+        state, *result = step(state, jax.device_put(next(batches), rows_of_step))
+        history.append(tuple(result))
+        log, judge, save = (
+            n % every == 0 or n == s.optim.steps for every in (s.run.log_every, s.run.eval_every, s.run.save_every))
+        if log or save:
+            losses = sound(history, n)
+            if log:
+                journal.train(n, float(np.mean(losses)), float(plan.rate(n - 1)))
+                history = []
+        if judge:
             validation = float(evaluate(state.params))
             journal.validation(n, validation)
+        journal.flush()
+        if save:
+            left = [float(loss) for loss, _ in history]
+            checkpoints.save(n, state, batches, {
+                "settings": dataclasses.asdict(s), "losses": left, "seconds": journal.seconds})
+        if judge or save:
+            journal.rest()
+    if validation is None:  # it was stopped between its last step and its end
+        validation = float(evaluate(state.params))
     return learner, state, validation
+
+
+def begin(plan: Plan):
+    """The learner, the state to go on from, the batches that follow and the losses that wait for their line."""
+    learner, first = plan.learner()
+    if plan.since.state is not None:
+        history = [(np.float32(loss), True) for loss in plan.since.losses]
+        return learner, plan.since.state, plan.since.batches, history
+    first = jax.jit(first, out_shardings=devices.everywhere(plan.mesh))
+    return learner, first(jax.random.key(plan.settings.run.seed)), plan.batches(), []
+
+
+def sound(history: list, n: int) -> list:
+    """The losses of the steps up to n.
+
+    Raises:
+        FloatingPointError: at the first step whose loss, or anything it left in the state, is not finite.
+    """
+    history = jax.device_get(history)
+    for step, (loss, finite) in enumerate(history, n - len(history) + 1):
+        if not np.isfinite(loss):
+            raise FloatingPointError(f"the loss is {loss} at step {step}; try a lower optim.learning_rate")
+        if not finite:
+            raise FloatingPointError(f"step {step} made a parameter or moment infinite or NaN, at a loss of "
+                                     f"{loss:.3f}; try a lower optim.learning_rate")
+    return [loss for loss, _ in history]
 
 
 def compiled(plan: Plan, learner: loop.Learner):
     """The two programs of a run, each traced once: one training step, and the loss on the whole validation part."""
-    s = plan.settings
+    s, copies = plan.settings, devices.everywhere(plan.mesh)
     weights_T = windows.honest(plan.model, s.data.length)
     blocks = windows.every(plan.text.validation, s.data.batch, weights_T)
+    blocks = jax.device_put(blocks, devices.shared(plan.mesh, axis=1))
 
-    @jax.jit
-    def step(state, text):
-        key = loop.batch_key(s.run.seed, state.step)
-        state, loss, _ = loop.update(learner, state, windows.draw(text, key, s.data.batch, jnp.asarray(weights_T)))
-        return state, loss
+    @functools.partial(jax.jit, out_shardings=copies)
+    def step(state, rows):
+        state, loss, _ = loop.update(learner, state, windows.batch_of(rows, jnp.asarray(weights_T)))
+        return state, loss, loop.finite(state)
 
-    @jax.jit
-    def evaluate(params):
+    @functools.partial(jax.jit, out_shardings=copies)
+    def evaluate(params, blocks):
         model = learner.model(params)
 
         def block(batch):
@@ -125,4 +237,4 @@ def compiled(plan: Plan, learner: loop.Learner):
         total, count = jax.lax.map(block, blocks)
         return total.sum() / count.sum()
 
-    return step, evaluate
+    return step, lambda params: evaluate(params, blocks)

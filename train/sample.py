@@ -21,16 +21,18 @@ def sample(
         count: bytes to write.
         length: bytes that the model reads at once, as in training.
         key: of the draws.
-        temperature: divides the logits.
+        temperature: divides the logits; 0 takes the likeliest byte each time.
 
     Returns:
         The new bytes, without the prompt.
 
     Raises:
-        ValueError: if the prompt is empty.
+        ValueError: if the prompt is empty, or the temperature is not a number from 0 up.
     """
     if not prompt:
         raise ValueError("the prompt is empty; give at least one byte, for example b'\\n'")
+    if not 0 <= temperature < float("inf"):
+        raise ValueError(f"temperature={temperature} must be a number from 0 up; 0 takes the likeliest byte each time")
     seen = jnp.frombuffer(prompt[-length:], jnp.uint8).astype(jnp.int32)
     window = jnp.zeros(length, jnp.int32).at[: len(seen)].set(seen)
     out = _continue(learner, params, window, len(seen), jax.random.split(key, count), temperature)
@@ -44,7 +46,9 @@ def _continue(learner: Learner, params, window: Int[Array, " T"], filled, keys, 
     def one(state, key):
         window, filled = state
         logits = model(window[None])[0, filled - 1]
-        byte = jax.random.categorical(key, logits / temperature).astype(jnp.int32)
+        # At temperature 0 the division would leave infinities; the draw is then not looked at.
+        drawn = jax.random.categorical(key, logits / jnp.where(temperature > 0, temperature, 1.0))
+        byte = jnp.where(temperature > 0, drawn, jnp.argmax(logits)).astype(jnp.int32)
         full = filled == window.shape[0]
         window = jnp.where(full, jnp.roll(window, -1), window)
         window = window.at[jnp.where(full, filled - 1, filled)].set(byte)

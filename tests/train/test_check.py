@@ -37,7 +37,7 @@ def test_the_command_line_says_what_is_missing(capsys):
     assert "unknown row 'sink-9'" in capsys.readouterr().err
     with pytest.raises(SystemExit) as stopped:
         main([])
-    assert stopped.value.code == 2 and "{check,run}" in capsys.readouterr().err
+    assert stopped.value.code == 2 and "{check,run,resume,sample}" in capsys.readouterr().err
     assert main(["check", "--row", "list"]) == 0
     said = capsys.readouterr().out
     assert all(row.name in said for row in QUICK + FULL)

@@ -1,4 +1,3 @@
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -36,8 +35,30 @@ def test_j05_no_block_of_padding_alone():
     assert windows.every(np.arange(9, dtype=np.uint8), 2, np.ones(4, np.float32)).tokens.shape == (1, 2, 4)
 
 
-def test_draw_covers_the_text_to_its_last_byte():
-    text = jnp.arange(6, dtype=jnp.uint8)
-    batch = windows.draw(text, jax.random.key(0), 200, jnp.ones(3))
-    assert set(np.asarray(batch.tokens)[:, 0].tolist()) == {0, 1, 2}
-    assert (batch.targets == batch.tokens + 1).all() and int(batch.targets.max()) == 5
+def test_every_place_is_drawn_once_before_any_comes_again():
+    text = np.arange(9, dtype=np.uint8)  # six places for three bytes and their last target
+    rows = windows.drawn(text, 3, 3, seed=0)
+    rounds = [np.concatenate([next(rows), next(rows)]) for _ in range(3)]
+    for places in rounds:
+        assert sorted(places[:, 0].tolist()) == [0, 1, 2, 3, 4, 5]
+        assert (places == places[:, :1] + np.arange(4)).all() and places.dtype == np.uint8
+    assert rounds[0].tolist() != rounds[1].tolist() != rounds[2].tolist()
+
+
+def test_t02_batches_go_on_from_their_state_and_differ_between_seeds():
+    text = np.random.default_rng(0).integers(0, 256, 300).astype(np.uint8)
+    rows = windows.drawn(text, 8, 4, seed=0)
+    first = [next(rows).tobytes() for _ in range(5)]
+    state = rows.get_state()
+    then = [next(rows).tobytes() for _ in range(3)]
+    again = windows.drawn(text, 8, 4, seed=0)
+    again.set_state(state)
+    assert [next(again).tobytes() for _ in range(3)] == then and not set(first) & set(then)
+    assert next(windows.drawn(text, 8, 4, seed=0)).tobytes() == first[0]
+    assert next(windows.drawn(text, 8, 4, seed=-1)).tobytes() not in (*first, *then)
+
+
+def test_rows_become_tokens_and_targets():
+    batch = windows.batch_of(jnp.arange(8, dtype=jnp.uint8).reshape(2, 4), jnp.array([0.0, 1.0, 1.0]))
+    assert batch.tokens.tolist() == [[0, 1, 2], [4, 5, 6]] and batch.targets.tolist() == [[1, 2, 3], [5, 6, 7]]
+    assert batch.tokens.dtype == jnp.int32 and batch.weights.tolist() == [[0.0, 1.0, 1.0]] * 2
