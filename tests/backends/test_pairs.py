@@ -27,6 +27,11 @@ def test_the_list_holds_every_pair_and_is_what_the_generator_makes():
     assert set(WAYS) == set(pairs.FACTORS["way"])
 
 
+def test_every_backend_is_in_the_table():
+    inputs = data(row_of(("causal", "float32", "equal", "none"))).inputs
+    assert set(aj.explain(**inputs, pattern=aj.Causal()).reasons) == set(pairs.FACTORS["backend"])
+
+
 @pytest.mark.parametrize("shape", ["odd", "more-queries", "fewer-queries", "grouped", "wide-values"])
 def test_these_shapes_take_several_tiles(shape):
     inputs = data(row_of(("causal", "float32", shape, "none"))).inputs
