@@ -7,13 +7,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST := $(BIN)/python -m pytest --durations=5
 
 .DEFAULT_GOAL := help
-.PHONY: help learn test slow lint bench pictures clean
+.PHONY: help learn test slow lint bench pictures api clean
 
 help:
 	@echo "make learn     train small models and check, pattern by pattern, what each one can learn"
 	@echo "make test      the quick tests          make slow   the tests over two seconds"
 	@echo "make lint      ruff and pyright         make bench  speed against others (ARGS=--quick)"
-	@echo "make pictures  redraw docs/images       make clean  remove what these made"
+	@echo "make pictures  redraw docs/images       make api    rewrite docs/api from the docstrings"
+	@echo "make clean     remove what these made"
 	@echo "PYTHON=python3.13 make test uses another interpreter, in .venv-3.13"
 
 # Installing is the expensive step: it happens once, and again only when pyproject.toml changes.
@@ -47,6 +48,9 @@ bench: $(VENV)/ready
 
 pictures: $(VENV)/ready
 	@$(BIN)/python docs/make_pictures.py
+
+api: $(VENV)/ready
+	@$(BIN)/python docs/make_api.py
 
 clean:
 	rm -rf .venv .venv-3.* build dist .pytest_cache .ruff_cache .hypothesis

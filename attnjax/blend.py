@@ -151,7 +151,7 @@ def _blend(w: Any, v: Any) -> Any:
 
 @typing.no_type_check
 def blend(w: Scores, v: Values) -> Output:
-    """Each query's output: the values mixed in the proportions of its weights.
+    """Each query's output: the values mixed in the proportions of its weights. Vaswani et al. 2017, equation 1.
 
     Args:
         w: weights [*B, N, T, S].

@@ -27,7 +27,7 @@ LAYOUTS = ("half", "interleaved")
 @typing.no_type_check
 @dataclasses.dataclass(frozen=True)
 class Rope:
-    """How a module rotates its queries and keys: the settings of `rope`, without arrays.
+    """How a module rotates its queries and keys (Su et al. 2021, "RoFormer"): the settings of `rope`, no arrays.
 
     Args:
         theta: the base of the frequencies.

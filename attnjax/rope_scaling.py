@@ -164,7 +164,11 @@ class YarnScaling:
         return grown + 1
 
     def frequencies(self, theta: float, R: int, length: Any = None) -> np.ndarray:
-        """Radians per position of each of the R / 2 pairs, float64."""
+        """Radians per position of each of the R / 2 pairs, float64.
+
+        Raises:
+            ValueError: if `theta` is not above 1.
+        """
         if theta <= 1:
             raise ValueError(f"theta={theta} must be above 1 for yarn, which counts turns by its logarithm")
         plain = plain_frequencies(theta, R)

@@ -21,7 +21,8 @@ class Ids(NamedTuple):
 
 @jax.tree_util.register_pytree_node_class
 class Segments:
-    """Which rows belong together: pairs with different or negative ids are hidden.
+    """Which rows belong together: pairs with different or negative ids are hidden. Krell et al. 2021, "Efficient
+    Sequence Packing without Cross-contamination".
 
     A pattern stays absolute in packed rows (a sink belongs to the row) unless `positions="segment"` restarts
     positions at the first row of each run of equal ids; in self-attention a run is then a document of its own,

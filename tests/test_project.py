@@ -16,7 +16,7 @@ FOLDERS = "attnjax", "train", "tests", "benchmarks", "docs"
 CODE = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 SHIPPED = [path for path in CODE if path.relative_to(ROOT).parts[0] in ("attnjax", "train")]
 TEXTS = [*CODE, ROOT / ".ci/run", ROOT / "Makefile", ROOT / "pyproject.toml"]
-TEXTS += [path for glob in ("*.md", "docs/*.md", "benchmarks/*.md", "configs/*") for path in ROOT.glob(glob)]
+TEXTS += [path for glob in ("*.md", "docs/*.md", "docs/api/*.md", "benchmarks/*.md", "configs/*") for path in ROOT.glob(glob)]
 KERNELS = ROOT / "attnjax/backends/tpu", ROOT / "attnjax/backends/gpu"
 
 # How often the rules are set aside. A number here may only fall: to add one, take one away.

@@ -20,7 +20,19 @@ from attnjax.segments import Segments
 
 
 class WithWeights(NamedTuple):
-    """What the decoder returns under `return_weights=True`."""
+    """What the decoder returns under `return_weights=True`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from attnjax import models
+        >>> from flax import nnx
+        >>> config = models.Config(vocab_size=32, d_model=16, num_layers=2, num_heads=2, layout="G",
+        ...                        legend={"G": "causal()"})
+        >>> model = models.Decoder(config, rngs=nnx.Rngs(0))
+        >>> logits, weights = model(jnp.zeros((1, 5), int), return_weights=True)
+        >>> logits.shape, len(weights), weights[0].shape
+        ((1, 5, 32), 2, (1, 2, 5, 5))
+    """
 
     logits: jax.Array  # [B, T, vocab]
     weights: tuple[jax.Array, ...]  # one [B, N, T, T] per layer
@@ -47,6 +59,7 @@ class Decoder(nnx.Module):
             is for experiments that measure what leaking does.
 
     Raises:
+        TypeError: if `config` is no Config.
         ValueError: if a layer's pattern sees the future and is not exactly `Prefix(n)`. With a prefix, give
             the targets inside it weight 0 in training.
 
@@ -147,7 +160,11 @@ class Decoder(nnx.Module):
         return layer_keys(key, self.config.num_layers)
 
     def block(self, i: int) -> Block:
-        """Layer i with its own parameters (a copy, where layers are stacked)."""
+        """Layer i with its own parameters (a copy, where layers are stacked).
+
+        Raises:
+            IndexError: if there is no layer i.
+        """
         if not 0 <= i < self.config.num_layers:
             raise IndexError(f"layer {i} of {self.config.num_layers}")
         period, place = divmod(i, len(self.config.layout))

@@ -22,7 +22,17 @@ from attnjax.visible import positions as rows_from_0
 
 
 class WithWeights(NamedTuple):
-    """What a layer returns under `return_weights=True`."""
+    """What a layer returns under `return_weights=True`.
+
+    Example:
+        >>> import attnjax as aj, jax.numpy as jnp
+        >>> from attnjax import nn
+        >>> from flax import nnx
+        >>> layer = nn.Attention(8, 2, pattern=aj.Causal(), rngs=nnx.Rngs(0))
+        >>> y, weights = layer(jnp.ones((1, 5, 8)), return_weights=True)
+        >>> y.shape, weights.shape
+        ((1, 5, 8), (1, 2, 5, 5))
+    """
 
     y: jax.Array  # [B, T, D]
     weights: jax.Array  # [B, N, T, S] after dropout; without it and sinks rows sum to 1, or 0 if they see no key

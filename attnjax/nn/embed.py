@@ -25,6 +25,7 @@ class Embedding(nnx.Module):
             same table works as the output head).
 
     Raises:
+        TypeError: if a size is no int, or tokens are not integers.
         ValueError: if a size is below 1, or a token of an eager call is not in [0, vocab_size). While tracing
             the tokens are not known: there such a token gives a vector of NaN.
 
@@ -54,6 +55,7 @@ class Embedding(nnx.Module):
 
     @typing.no_type_check
     def __call__(self, tokens: Int[jax.Array, "..."]) -> Float[jax.Array, "... d_model"]:
+        """The vectors of the tokens."""
         self._check(tokens)
         index = jnp.asarray(tokens).astype(jnp.int32)
         # A negative index would count from the end, so it is sent past the end, where "fill" answers NaN.
@@ -63,7 +65,8 @@ class Embedding(nnx.Module):
 
     @typing.no_type_check
     def logits(self, x: Float[jax.Array, "... d_model"]) -> Float[jax.Array, "... vocab_size"]:
-        """x against every token's vector, float32 (float64 when `dtype` is): the head of tied embeddings."""
+        """x against every token's vector, float32 (float64 when `dtype` is): the head of tied embeddings (Press and
+        Wolf 2017, "Using the Output Embedding to Improve Language Models")."""
         return logits(x, self.table[...].T, self.dtype)
 
     def _check(self, tokens: Any) -> None:
@@ -89,6 +92,10 @@ class Head(nnx.Module):
         dtype: dtype of the operands; the sum and the logits are float32 (float64 when `dtype` is).
         param_dtype: dtype of the weights.
         rngs: where the first weights come from.
+
+    Raises:
+        TypeError: if a size is no int.
+        ValueError: if a size is below 1.
 
     Example:
         >>> import jax.numpy as jnp

@@ -52,6 +52,7 @@ class SwiGLU(nnx.Module):
 
     @typing.no_type_check
     def __call__(self, x: Float[jax.Array, "... d_model"]) -> Float[jax.Array, "... d_model"]:
+        """Each vector by itself."""
         if x.ndim == 0 or x.shape[-1] != self.d_model:
             raise ValueError(f"x{x.shape} does not end in this layer's d_model={self.d_model}")
         return self.down(jax.nn.silu(self.gate(x)) * self.up(x))

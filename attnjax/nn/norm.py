@@ -44,6 +44,7 @@ class RMSNorm(nnx.Module):
 
     @typing.no_type_check
     def __call__(self, x: Float[jax.Array, "... dim"]) -> Float[jax.Array, "... dim"]:
+        """Each vector by itself; computed in float32 (float64 for float64 inputs)."""
         if x.ndim == 0 or x.shape[-1] != self.dim:
             raise ValueError(f"x{x.shape} does not end in this norm's dim={self.dim}")
         wide = jnp.float64 if x.dtype == jnp.float64 else jnp.float32

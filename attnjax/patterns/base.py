@@ -23,6 +23,9 @@ class Pattern:
     compose as sets: `a & b` (both allow), `a | b` (either allows), `~a` (what a hides, the future too). Two
     patterns are equal when their normal forms are; `str` prints that form and `parse` reads it back.
 
+    Raises:
+        TypeError: if it is called; patterns are made by name.
+
     Example:
         >>> import attnjax as aj
         >>> p = aj.Window(4) | aj.Sink(1)

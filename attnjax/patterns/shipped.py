@@ -165,6 +165,8 @@ def Prefix(n: int) -> Pattern:
 def Where(fn: Callable[[Any, Any], Any], *, sees_future: bool = True) -> Pattern:
     """Your own rule: `fn(q, k)` elementwise on integer arrays, True where the query may look.
 
+    The idea is that of FlexAttention's `mask_mod` (Dong et al. 2024).
+
     Works in every backend, but its tiles are always PARTIAL (nothing is skipped because of it) and `count`
     evaluates it. Join it with `Window`, `Causal` and so on, and those still skip tiles. Equal and hashed by
     the identity of `fn`: define it once, at module level.

@@ -14,7 +14,15 @@ def _frozen(*rows: tuple[float, ...]) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Chapter:
-    """One head on one sentence, as read-only float64 arrays: `aj.trace` computes the rest."""
+    """One head on one sentence, as read-only float64 arrays: `aj.trace` computes the rest.
+
+    Example:
+        >>> import attnjax as aj
+        >>> from attnjax.show import CHAPTER as c
+        >>> steps = aj.trace(c.x, c.wq, c.wk, c.wv, pattern=aj.Causal())
+        >>> c.tokens[2], steps.weights[2].round(2).tolist()
+        (' sat', [0.15, 0.7, 0.15, 0.0])
+    """
 
     tokens: tuple[str, ...]
     x: Float64[np.ndarray, "T D"]

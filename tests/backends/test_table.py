@@ -1,4 +1,7 @@
-"""Every row of the shared table on every path: values, gradients, transformations."""
+"""Rows chosen by hand, their options side by side, on every path, small tiles among them.
+
+The quick look at every option, shape and way of calling is test_pairs.py.
+"""
 
 import functools
 
@@ -9,8 +12,8 @@ import numpy as np
 import pytest
 
 import attnjax as aj
-from tests.support import oracle
-from tests.support.budget import assert_within, budget
+from tests.support.budget import assert_within
+from tests.support.paired import limits, sample, wide
 from tests.support.table import (
     PATHS,
     ROWS,
@@ -24,79 +27,21 @@ from tests.support.table import (
 )
 
 on_every_path = pytest.mark.parametrize("path", PATHS)
-TRUTHS = {"d_sink_logits": "d_sink", "d_score_params": "d_slope"}  # names of gradients in the oracle
-
-
-@functools.cache
-def truth(row):
-    """(exact results, honest results): the oracle in float64 or better, and in the backends' arithmetic."""
-    inputs, options, d_o, d_lse = data(row)
-    seen = row.seen & options.get("mask", True)
-    q_pos, k_pos = row.places()
-    run = functools.partial(
-        oracle.attention,
-        *(inputs[n] for n in "qkv"),
-        seen,
-        scale=row.H**-0.5 if row.scale is None else row.scale,
-        soft_cap=row.soft_cap,
-        bias=inputs.get("bias"),
-        sink_logits=inputs.get("sink_logits"),
-        slopes=inputs.get("score_params"),
-        distance=k_pos[:, None, :] - q_pos[:, :, None],
-        dropout=dropout_factors(row),
-    )
-    d_lse = np.where(np.isneginf(run().lse), 0, d_lse)
-    double = row.dtype == "float64"  # then truth needs more digits than the honest computation has
-    kind = {"dtype": np.float64 if double else np.float32, "store": jnp.dtype(row.dtype)}
-    exact = run(d_o=d_o, d_lse=d_lse, dtype=np.longdouble if double else np.float64)
-    return exact, run(d_o=d_o, d_lse=d_lse, **kind)
 
 
 @on_every_path
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_values_and_gradients(row, path):
     with jax.enable_x64(row.dtype == "float64"):
-        exact, honest = truth(row)
         inputs, _, d_o, d_lse = on_device(data(row)._replace(options={}))
         jitted = jax.jit(functools.partial(value_and_gradients, caller(row, path)))
         got, again = jitted(inputs, d_o, d_lse), jitted(inputs, d_o, d_lse)
-        wide = jnp.float64 if row.dtype == "float64" else jnp.float32
-        assert got["o"].dtype == row.dtype and got["lse"].dtype == wide
+        assert got["o"].dtype == row.dtype and got["lse"].dtype == wide(row)
         assert set(got) == {"o", "lse", *(f"d_{name}" for name in inputs)}
-        largest = max(np.abs(g).max() for g in exact[2:5])
-        for name, x in got.items():
-            want, fair = (getattr(t, TRUTHS.get(name, name)) for t in (exact, honest))
-            size = max(largest, np.abs(want[np.isfinite(want)]).max(initial=0.0)) if name.startswith("d_") else None
-            if name in TRUTHS:  # sums over all scores: rounding adds up as the root of their number
-                size *= (row.B * row.T * row.keys) ** 0.5
-            limit = budget(fair, want, x.dtype, size)
-            assert_within(x, want, limit, f"{name} of {row.name}")
-            assert np.array_equal(np.asarray(x), np.asarray(again[name])), f"{name} differs between two runs"
-
-
-def named(name):
-    (row,) = [row for row in ROWS if row.name == name]
-    return row
-
-
-FEW = [
-    named("causal()&~window(3) mask=BS"),
-    named("band(3,4) soft_cap=3.0 bias=S"),
-    named("window(6) T=9 S=30 q_offset=21 mask=TS"),
-]
-
-
-@on_every_path
-@pytest.mark.parametrize("row", FEW, ids=lambda row: row.name)
-def test_jit_is_eager_and_traces_once(row, path):
-    inputs = on_device(data(row).inputs)
-    call = caller(row, path)
-    jitted = jax.jit(chex.assert_max_traces(lambda inputs: call(inputs), n=1))
-    eager = call(inputs)
-    for _ in range(3):
-        for a, b in zip(eager, jitted(inputs), strict=True):
-            assert np.array_equal(a, b)
-    chex.clear_trace_counter()
+        for name, (exact, limit) in limits(sample(row), got).items():
+            assert_within(got[name], exact, limit, f"{name} of {row.name}")
+            assert np.array_equal(got[name], again[name]), f"{name} differs between two runs"
 
 
 @on_every_path
@@ -214,55 +159,6 @@ def test_forward_mode_and_second_order(row, path):
         reverse_over_reverse = jax.grad(lambda x: dot(jax.grad(loss)(x), along))(inputs)
         chex.assert_trees_all_close(reverse_over_reverse, forward_over_reverse, rtol=1e-9, atol=1e-10)
         chex.assert_trees_all_close(jax.linearize(loss, inputs)[1](along), slope)
-
-
-@on_every_path
-@pytest.mark.slow
-def test_inside_remat_and_scan(path):
-    row = Row(aj.Window(4), T=12)
-    inputs = on_device(data(row).inputs)
-    call = caller(row, path)
-
-    def layer(x, _):
-        return x + call(inputs | {"q": x})[0], None
-
-    def deep(q):
-        return jnp.sum(jax.lax.scan(jax.checkpoint(layer), q, None, length=3)[0] ** 2)
-
-    def flat(q):
-        for _ in range(3):
-            q = layer(q, None)[0]
-        return jnp.sum(q**2)
-
-    q = inputs["q"]
-    chex.assert_trees_all_close(jax.jit(jax.grad(deep))(q), jax.jit(jax.grad(flat))(q), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("path", ["dense", "tiled 8x4"])
-def test_derivatives_of_every_kind_on_a_small_call(path):
-    """The quick look at what the slow tests cover: vmap of grad, jvp, jvp of grad against the dense reference."""
-    row = Row(aj.Window(3) | aj.Sink(1), B=1, T=9, N=2, K=1, H=2, h=2)
-    inputs, _, d_o, _ = on_device(data(row))
-    q = inputs["q"]
-
-    def derivatives(call):
-        loss = lambda q: jnp.sum(jnp.sin(call(inputs | {"q": q})[0]) * d_o)
-        slope, curve = jax.jvp(jax.grad(loss), (q,), (d_o,))
-        return jax.vmap(jax.grad(loss))(jnp.stack([q, 2 * q])), jax.jvp(loss, (q,), (d_o,)), slope, curve
-
-    got, want = (jax.jit(lambda p=p: derivatives(caller(row, p)))() for p in (path, "dense"))
-    chex.assert_trees_all_close(got, want, rtol=1e-5, atol=1e-5)
-    numeric = [(jnp.sum(jnp.sin(caller(row, path)(inputs | {"q": q + s * d_o})[0]) * d_o)) for s in (1e-3, -1e-3)]
-    assert np.isclose(got[1][1], (numeric[0] - numeric[1]) / 2e-3, rtol=1e-2, atol=1e-3)
-
-
-@on_every_path
-@pytest.mark.slow
-def test_jacobians_agree(path):
-    row = Row(aj.Window(3) | aj.Sink(1), B=1, T=4, N=2, K=1, H=2, h=2)
-    inputs = on_device(data(row).inputs)
-    f = lambda q: caller(row, path)(inputs | {"q": q})[0]
-    chex.assert_trees_all_close(jax.jacrev(f)(inputs["q"]), jax.jacfwd(f)(inputs["q"]), rtol=1e-5, atol=1e-6)
 
 
 @on_every_path

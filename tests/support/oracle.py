@@ -89,12 +89,11 @@ def _sum_to(x, shape):
 
 
 def kept(rate, words, b, n, i, j):
-    """Whether dropout keeps one score: the hash of (key, b, n, i, j), in Python integers."""
-    full = 0xFFFFFFFF
-    h = words[0]
+    """Whether dropout keeps scores: the hash of (key, b, n, i, j), whose positions are integers or broadcast."""
+    full, h = 0xFFFFFFFF, words[0]
     for word in (words[1], b, n, i, j):
-        h ^= word * 0x9E3779B1 & full
+        h = h ^ word * 0x9E3779B1 & full
         h = (h ^ h >> 16) * 0x85EBCA6B & full
         h = (h ^ h >> 13) * 0xC2B2AE35 & full
-        h ^= h >> 16
+        h = h ^ h >> 16
     return h >= round(rate * 2**32)

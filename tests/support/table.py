@@ -52,26 +52,35 @@ class Row:
     def keys(self):
         return self.T if self.S is None else self.S
 
-    def ids(self):
-        """Segment ids (q [B, T], k [B, S]) as NumPy."""
+    def ids(self, seed=0):
+        """Segment ids (q [B, T], k [B, S]) as NumPy: two documents and padding, or one document, turn by turn."""
         T, S = self.T, self.keys
         if self.segments == "returning":
-            return (np.array([[0] * 7 + [1] * 7 + [0] * (T - 14), [3] * T])[: self.B],) * 2
-        packed = np.array([[0] * (T // 3) + [1] * (T - T // 3 - 2) + [-1] * 2, [7] * T])[: self.B]
+            kinds = [[0] * 7 + [1] * 7 + [0] * (T - 14), [3] * T]
+        else:
+            kinds = [np.where(np.arange(T) < T - T // 8, np.arange(T) * 3 // T, -1), [7] * T]
+        turns = [(b + seed) % 2 for b in range(self.B)]
+        q = np.array([kinds[turn] for turn in turns])
         if self.segments == "lengths":
-            return np.zeros((self.B, T), int), np.where(np.arange(S) < np.array([[S // 2], [S]])[: self.B], 0, -1)
-        if self.segments == "cross":
-            return packed, np.array([[1] * (S // 2) + [0] * (S - S // 2), [7] * (S - 1) + [-1]])[: self.B]
-        return packed, packed
+            k = np.where(np.arange(S) < np.array([[S // 2], [S]])[turns], 0, -1)
+            return np.zeros((self.B, T), int), k
+        if not self.own_keys:  # keys of their own: each document has some, in another order
+            kinds = [1 - np.arange(S) * 2 // S, [7] * (S - 1) + [-1]]
+            return q, np.array([kinds[turn] for turn in turns])
+        return q, q
 
-    def places(self):
+    @property
+    def own_keys(self):
+        return self.T == self.keys and self.segments != "cross"
+
+    def places(self, seed=0):
         """Positions for the pattern, (q [B, T], k [B, S]), written out row by row."""
         q, k = np.zeros((self.B, self.T), int), np.tile(np.arange(self.keys), (self.B, 1))
         for b in range(self.B):
-            offset = self.traced[b % len(self.traced)] if self.traced else self.q_offset or 0
+            offset = self.traced[b % len(self.traced)] + seed if self.traced else self.q_offset or 0
             q[b] = np.arange(self.T) + offset
         if self.segments in RESTART:
-            for x, ids in zip((q, k), self.ids(), strict=True):
+            for x, ids in zip((q, k), self.ids(seed), strict=True):
                 for b in range(self.B):
                     start = 0
                     for t in range(x.shape[1]):
@@ -81,14 +90,17 @@ class Row:
 
     @property
     def seen(self):
+        return self.seen_at(0)
+
+    def seen_at(self, seed):
         """Visible pairs [B, N|1, T, S] by pattern and segments, as NumPy."""
-        q, k = self.places()
+        q, k = self.places(seed)
         patterns = self.pattern.patterns if isinstance(self.pattern, aj.PerHead) else (self.pattern,)
         shape = (self.B, self.T, self.keys)
         seen = np.stack([np.broadcast_to(p.allows(q[:, :, None], k[:, None, :]), shape) for p in patterns], 1)
         if self.segments:
-            ids = self.ids()
-            if self.segments in RESTART:  # a run is a document of its own
+            ids = self.ids(seed)
+            if self.segments in RESTART and self.own_keys:  # a run is a document of its own
                 ids = [np.where(x < 0, -1, np.cumsum(np.diff(x, axis=1, prepend=x[:, :1]) != 0, axis=1)) for x in ids]
             seen = seen & ((ids[0][:, :, None] == ids[1][:, None, :]) & (ids[0][:, :, None] >= 0))[:, None]
         return seen
@@ -154,19 +166,19 @@ def letters(text, row):
     return tuple(sizes[c] if c in text else 1 for c in "BNTS")
 
 
-def key_words(row):
-    return np.asarray(jax.random.key_data(jax.random.key(row.T)))
+def key_of(row, seed):
+    return jax.random.key(row.T + seed)
 
 
-def dropout_factors(row):
+def dropout_factors(row, seed=0):
     """[B, N, T, S] by the hash written out by hand; None without dropout."""
     if not row.rate:
         return None
-    words, q, k = [int(w) for w in key_words(row)], row.places()[0], np.arange(row.keys)
+    words, q = [int(w) for w in np.asarray(jax.random.key_data(key_of(row, seed)))], row.places(seed)[0]
     if row.segments in RESTART:
         q = np.tile(np.arange(row.T), (row.B, 1))
-    keep = [[[[oracle.kept(row.rate, words, b, n, int(q[b, t]), int(j)) for j in k] for t in range(row.T)]
-             for n in range(row.N)] for b in range(row.B)]  # fmt: skip
+    b, n, j = (np.arange(size) for size in (row.B, row.N, row.keys))
+    keep = oracle.kept(row.rate, words, b[:, None, None, None], n[:, None, None], q[:, None, :, None], j)
     return np.where(keep, 1 / (1 - row.rate), 0.0)
 
 
@@ -200,17 +212,17 @@ def data(row, seed=0):
         inputs["score_params"] = (0.1 * r.standard_normal(row.N)).astype(wide)
         options["score_fn"] = alibi
     if row.segments:
-        q, k = row.ids()
+        q, k = row.ids(seed)
         options["segments"] = (
             aj.Segments.from_lengths(k=jnp.asarray((k >= 0).sum(1)))
             if row.segments == "lengths"
-            else aj.Segments(jnp.asarray(q), jnp.asarray(k) if row.segments == "cross" else None,
+            else aj.Segments(jnp.asarray(q), None if row.own_keys else jnp.asarray(k),
                              positions="segment" if row.segments in RESTART else "row")
         )  # fmt: skip
     if row.rate:
-        options |= {"dropout_rate": row.rate, "dropout_key": jax.random.key(row.T)}
+        options |= {"dropout_rate": row.rate, "dropout_key": key_of(row, seed)}
     if row.traced:
-        options["q_offset"] = jnp.asarray(row.traced if len(row.traced) > 1 else row.traced[0], jnp.int32)
+        options["q_offset"] = jnp.asarray(row.traced if len(row.traced) > 1 else row.traced[0], jnp.int32) + seed
     elif row.q_offset is not None:
         options["q_offset"] = row.q_offset
     return Data(inputs, options, draw(row.B, row.T, row.N, row.h), r.standard_normal((row.B, row.T, row.N)).astype(wide))
