@@ -123,12 +123,12 @@ def test_patterns_are_static_arguments_of_jit():
 
 
 def test_auto_takes_dense_when_small_and_tiles_when_long():
-    small, long = SDS((1, 512, 2, 8), jnp.float32), SDS((1, 1024, 2, 8), jnp.float32)
+    small, long = SDS((1, 128, 2, 8), jnp.float32), SDS((1, 1024, 2, 8), jnp.float32)
     assert aj.explain(small, small, small, aj.Causal()).backend == "dense"
     why = aj.explain(long, long, long, aj.Causal())
     assert why.backend == "tiled"
-    assert why.reasons["tiled"] == "chosen: T x S = 1024 x 1024 is over 262144 scores"
-    assert why.reasons["dense"] == "can run; T x S = 1024 x 1024 is over 262144 scores, where auto takes tiled"
+    assert why.reasons["tiled"] == "chosen: T x S = 1024 x 1024 is over 16384 scores"
+    assert why.reasons["dense"] == "can run; T x S = 1024 x 1024 is over 16384 scores, where auto takes tiled"
     named = aj.explain(long, long, long, aj.Causal(), backend="dense")
     assert named.backend == "dense" and named.reasons["dense"] == "chosen: named by the caller"
 
