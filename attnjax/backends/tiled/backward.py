@@ -12,11 +12,14 @@ from attnjax.backends.tiled.sequences import each
 from attnjax.blend import finite_max
 from attnjax.call import Call
 
+FILL = {"lse": float("inf")}  # rows of padding then weigh nothing, whatever a bias or a score_fn adds to them
+
 
 def backward(call: Call, o: Any, lse: Any, d_o: Any, d_lse: Any) -> dict[str, Any]:
     """Cotangents of everything in call.diff, recomputing each tile's weights from the log-sum-exp."""
     wide = float32(call)
     dtype = wide.q.dtype
+    d_lse = jnp.where(jnp.isneginf(lse), jnp.zeros_like(d_lse), d_lse)  # an empty row's is often NaN: f'(-inf)
     delta = jnp.sum(o.astype(dtype) * d_o.astype(dtype), axis=-1) - d_lse  # [B, T, N]
     rows = {"d_o": d_o.astype(dtype), "lse": finite_max(lse)[..., None], "delta": delta[..., None]}
     total: Any = {name: jax.tree.map(lambda x: jnp.zeros(x.shape, dtype), x) for name, x in call.diff.items()}
@@ -42,7 +45,7 @@ def _job(call: Call, job: Job, rows: dict[str, Any]) -> dict[str, Any]:
     def body(summed: Any, some: Call, arrays: Any) -> Any:
         t = cut(some, job.walk)
         q, d_o, delta = (t.whole_rows(x) for x in (some.q, arrays["d_o"], arrays["delta"]))
-        lse = t.whole_rows(arrays["lse"], jnp.inf)  # rows of padding then weigh nothing
+        lse = t.whole_rows(arrays["lse"], FILL["lse"])
 
         def row(sums: Any, i: Any, visit: Any) -> Any:
             q_tile, do_tile, lse_tile, delta_tile = (t.queries(x, i) for x in (q, d_o, lse, delta))
@@ -87,8 +90,8 @@ def _job(call: Call, job: Job, rows: dict[str, Any]) -> dict[str, Any]:
         return more, found
 
     zeros = {n: jax.tree.map(lambda x: jnp.zeros(x.shape, mine.q.dtype), mine.diff[n]) for n in shared}
-    arrays = {name: rows_of(call, job, x) for name, x in rows.items()}
-    summed, found = each(mine, sequences(mine, job), arrays, body, zeros)
+    arrays = {name: rows_of(call, job, x, fill=FILL.get(name, 0.0)) for name, x in rows.items()}
+    summed, found = each(mine, sequences(mine, job), arrays, body, zeros, FILL)
     return found | summed
 
 

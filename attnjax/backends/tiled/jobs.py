@@ -89,19 +89,19 @@ def arrays_of(call: Call, job: Job, tree: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def rows_of(call: Call, job: Job, x: Any, keys: bool = False) -> Any:
-    """[B, T|S, N|K, ...] of the call in the rows of the job."""
+def rows_of(call: Call, job: Job, x: Any, keys: bool = False, fill: float = 0.0) -> Any:
+    """[B, T|S, N|K, ...] of the call in the rows of the job, `fill` where a job's row is none of the call."""
     d = call.dims
     if len(job.heads) < d.N or job.heads != tuple(range(d.N)):
         x = x[:, :, jnp.asarray(_key_heads(d, job.heads) if keys else job.heads)]
-    return x if job.walk.step == 1 else _classes(x, job.walk, min(job.walk.step, d.T), keys)
+    return x if job.walk.step == 1 else _classes(x, job.walk, min(job.walk.step, d.T), keys, fill)
 
 
-def _classes(x: Any, walk: Walk, classes: int, keys: bool) -> Any:
+def _classes(x: Any, walk: Walk, classes: int, keys: bool, fill: float) -> Any:
     """[B, length, ...] -> [classes * B, rows, ...]: row m of class z is row z + m * step (less the shift of keys)."""
     rows, front = (walk.S, walk.shift) if keys else (walk.T, 0)
     pads = [(0, 0), (front, rows * walk.step - front - x.shape[1])] + [(0, 0)] * (x.ndim - 2)
-    x = jnp.pad(x, pads).reshape(x.shape[0], rows, walk.step, *x.shape[2:])[:, :, :classes]
+    x = jnp.pad(x, pads, constant_values=fill).reshape(x.shape[0], rows, walk.step, *x.shape[2:])[:, :, :classes]
     return jnp.moveaxis(x, 2, 0).reshape(classes * x.shape[0], rows, *x.shape[3:])
 
 

@@ -11,13 +11,16 @@ from jax import lax
 from attnjax.call import Call
 
 
-def each(call: Call, size: int, arrays: Any, body: Callable[..., Any], carry: Any) -> Any:
+def each(
+    call: Call, size: int, arrays: Any, body: Callable[..., Any], carry: Any,
+    fill: dict[str, float] | None = None,
+) -> Any:  # fmt: skip
     """Scan over groups of `size` sequences: body(carry, call, arrays) -> (carry, outputs with a batch axis).
 
     Arrays of the call with a batch axis of 1 are shared by all; `arrays` follow the same rule. The last group is
-    filled up with zeros: queries of 0 whose cotangents are 0 add nothing to a carry.
+    filled up with zeros, or with what `fill` says for a name: queries that weigh nothing add nothing to a carry.
     """
-    B = call.dims.B
+    B, fill = call.dims.B, fill or {}
     if size >= B:
         return body(carry, call, arrays)
     groups = -(-B // size)
@@ -25,8 +28,9 @@ def each(call: Call, size: int, arrays: Any, body: Callable[..., Any], carry: An
     leaves, structure = jax.tree.flatten_with_path(tree)
     alone = [_has_batch(path, x, B) for path, x in leaves]
 
-    def grouped(x: Any) -> Any:
-        x = jnp.pad(x, [(0, groups * size - B)] + [(0, 0)] * (x.ndim - 1))
+    def grouped(path: tuple[Any, ...], x: Any) -> Any:
+        pads = [(0, groups * size - B)] + [(0, 0)] * (x.ndim - 1)
+        x = jnp.pad(x, pads, constant_values=fill.get(getattr(path[-1], "key", ""), 0))
         return x.reshape(groups, size, *x.shape[1:])
 
     def step(carry: Any, mine: Any) -> Any:
@@ -35,7 +39,7 @@ def each(call: Call, size: int, arrays: Any, body: Callable[..., Any], carry: An
         part = jax.tree.unflatten(structure, full)
         return body(carry, dataclasses.replace(call, diff=part["diff"], facts=part["facts"]), part["arrays"])
 
-    carry, out = lax.scan(step, carry, [grouped(x) for own, (_, x) in zip(alone, leaves, strict=True) if own])
+    carry, out = lax.scan(step, carry, [grouped(*leaf) for own, leaf in zip(alone, leaves, strict=True) if own])
     return carry, jax.tree.map(lambda x: x.reshape(groups * size, *x.shape[2:])[:B], out)
 
 
