@@ -116,7 +116,7 @@ class Problem(NamedTuple):
 
 def cheapest(problem: Problem, heads: Heads) -> Walk | None:
     """The walk that costs least; None where nothing is visible."""
-    few = tuple(x for x in problem.parts if x.part.kind == "column" and x.outer.k1 <= FEW)
+    few = tuple(x for x in problem.parts if x.part.kind == "column" and x.outer.k1 <= FEW and x.outer.k0 < problem.S)
     rest = tuple(x for x in problem.parts if x not in few)
     found = [loop(problem, *size, (), problem.parts) for size in tile_sizes.loop_sizes(heads, problem.T, problem.S)]
     if few and rest:

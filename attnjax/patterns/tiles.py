@@ -10,7 +10,7 @@ import numpy as np
 
 from attnjax.patterns.algebra import Expr
 from attnjax.patterns.leaves import Atom
-from attnjax.patterns.regions import Region, regions, relevant, restrict
+from attnjax.patterns.regions import FAR, Region, regions, relevant, restrict
 from attnjax.patterns.tile import Tile
 
 MAX_ATOMS = 6  # truth tables of more atoms are not walked: PARTIAL is safe
@@ -92,9 +92,10 @@ def _satisfiable(cell: Region, part: Rects, low, high, signed) -> np.ndarray:
 
 def _comb(low, high, step: int, never: list[int]) -> np.ndarray:
     """Is there a d in [low, high) that `step` divides and none of `never` does?"""
-    first = -(-low // step) * step
     if any(step % size == 0 for size in never):
         return np.zeros(low.shape, bool)
+    step = min(step, FAR)  # of combs that meet farther away no positions differ by more than 0 steps
+    first = -(-low // step) * step
     if not never:
         return first < high
     found = first + MAX_MULTIPLES * step < high  # too many to look at: say that it may be

@@ -18,6 +18,7 @@ def backward(call: Call, o: Any, lse: Any, d_o: Any, d_lse: Any) -> dict[str, An
     """Cotangents of everything in call.diff, recomputing each tile's weights from the log-sum-exp."""
     wide = slices.wide(call)
     dtype = wide.q.dtype
+    d_lse = jnp.where(jnp.isneginf(lse), jnp.zeros_like(d_lse), d_lse)  # an empty row's is often NaN: f'(-inf)
     delta = jnp.sum(o.astype(dtype) * d_o.astype(dtype), axis=-1) - d_lse  # [B, T, N]
     rows = {"d_o": d_o.astype(dtype), "lse": finite_max(lse)[..., None], "delta": delta[..., None]}
     total: dict[str, Any] = {}
