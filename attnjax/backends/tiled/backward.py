@@ -8,7 +8,7 @@ from jax import lax
 
 from attnjax.backends.tiled import slices
 from attnjax.backends.tiled.jobs import Job, groups, jobs
-from attnjax.backends.tiled.layout import Tiled, Visit, cut
+from attnjax.backends.tiled.layout import Pass, Tiled, Visit, cut
 from attnjax.backends.tiled.slices import Sliced
 from attnjax.blend import finite_max
 from attnjax.call import Call
@@ -69,34 +69,40 @@ def _rows(call: Call, job: Job, outer: dict[str, Any]) -> dict[str, Any]:
     q, d_o, delta = (t.whole_rows(x) for x in (call.q, outer["d_o"], outer["delta"]))
     lse = t.whole_rows(outer["lse"], jnp.inf)
 
-    def row(sums: Any, i: Any, visit: Any) -> Any:
+    def begin(i: Any) -> Any:
         q_tile, do_tile, lse_tile, delta_tile = (t.queries(x, i) for x in (q, d_o, lse, delta))
         q_tile = q_tile * scale
         # transposed once here, because a product that contracts the rows of its left side is slow
         columns = q_tile.swapaxes(2, 3), do_tile.swapaxes(2, 3)
+        return (q_tile, do_tile, lse_tile, delta_tile, *columns), jnp.zeros_like(q_tile)
 
-        def take(state: Any, at: Visit) -> Any:
-            dq, sums = state
-            k_tile = t.keys(t.k, at)
-            dots, s = t.scores(at, q_tile, k_tile)
-            p = jnp.exp(s - lse_tile)
-            ds = p * (t.keep(at, t.einsum("bkrh,bksh->bkrs", do_tile, t.keys(t.v, at))) - delta_tile)
-            more = dict(sums)
-            if "bias" in sums:
-                more["bias"] = _add_scores(t, sums["bias"], at, ds)
-            if call.options.score_fn is not None:
-                pull = jax.vjp(lambda x, params: t.rescored(x, at, params), dots, t.params)[1]
-                ds, d_params = pull(ds)
-                if "score_params" in sums:
-                    more["score_params"] = jax.tree.map(lambda a, b: a + b.astype(a.dtype), sums["score_params"], d_params)
-            slope = t.capped_slope(dots)
-            ds = ds if slope is None else ds * slope
-            more["k"] = _add_keys(sums["k"], at, t.einsum("bkhr,bkrs->bkhs", columns[0], ds))
-            more["v"] = _add_keys(sums["v"], at, t.einsum("bkhr,bkrs->bkhs", columns[1], t.keep(at, p)))
-            return dq + t.einsum("bkrs,bksh->bkrh", ds, k_tile), more
+    def take(fixed: Any, dq: Any, at: Visit) -> Any:
+        q_tile, do_tile, lse_tile, delta_tile, q_column, do_column = fixed
+        k_tile, parcel = t.keys(t.k, at), {}
+        dots, s = t.scores(at, q_tile, k_tile)
+        p = jnp.exp(s - lse_tile)
+        ds = p * (t.keep(at, t.einsum("bkrh,bksh->bkrs", do_tile, t.keys(t.v, at))) - delta_tile)
+        if t.bias is not None:
+            parcel["bias"] = _summed(t, t.bias.shape, ds)
+        if call.options.score_fn is not None:
+            pull = jax.vjp(lambda x, params: t.rescored(x, at, params), dots, t.params)[1]
+            ds, d_params = pull(ds)
+            if "score_params" in call.diff:
+                parcel["score_params"] = d_params
+        slope = t.capped_slope(dots)
+        ds = ds if slope is None else ds * slope
+        parcel["k"] = t.einsum("bkhr,bkrs->bkhs", q_column, ds)
+        parcel["v"] = t.einsum("bkhr,bkrs->bkhs", do_column, t.keep(at, p))
+        return dq + t.einsum("bkrs,bksh->bkrh", ds, k_tile), parcel
 
-        dq, sums = visit(take, (jnp.zeros_like(q_tile), sums))
-        return sums, (t.from_queries(dq * scale),)
+    def gather(sums: Any, at: Visit, parcel: Any) -> Any:
+        more = {n: _added(sums[n], parcel[n], (0, 0, 0, at.start)) for n in "kv"}
+        if "bias" in parcel:
+            more["bias"] = _added(sums["bias"], parcel["bias"], t.corner(sums["bias"], at))
+        if "score_params" in parcel:
+            add = lambda a, b: a + b.astype(a.dtype)
+            more["score_params"] = jax.tree.map(add, sums["score_params"], parcel["score_params"])
+        return more
 
     zero: dict[str, Any] = {
         n: jnp.zeros((x.shape[0], *x.shape[2:], x.shape[1]), t.dtype) for n, x in (("k", t.k), ("v", t.v))
@@ -105,24 +111,21 @@ def _rows(call: Call, job: Job, outer: dict[str, Any]) -> dict[str, Any]:
         zero["bias"] = jnp.zeros(t.bias.shape, t.dtype)
     if "score_params" in call.diff:
         zero["score_params"] = jax.tree.map(lambda x: jnp.zeros(x.shape, t.dtype), t.params)
-    sums, (dq,) = t.rows(row, zero)
+    steps = Pass(begin, take, gather, lambda _, dq: [t.from_queries(dq * scale)])
+    sums, (dq,) = t.rows(steps, zero, job.together)
     found = sums | {n: sums[n].transpose(0, 3, 1, 2)[:, : job.walk.S] for n in "kv"} | {"q": dq}
     if t.bias is not None:
         found["bias"] = sums["bias"][:, :, : call.bias.shape[2], : call.bias.shape[3]]
     return found
 
 
-def _add_keys(total: Any, at: Visit, x: Any) -> Any:
-    """Adds a visit's [B, K, H, size] to [B, K, H, S']."""
-    mine = lax.dynamic_slice_in_dim(total, at.start, at.size, 3)
-    return lax.dynamic_update_slice_in_dim(total, mine + x, at.start, 3)
+def _added(total: Any, x: Any, corner: tuple[Any, ...]) -> Any:
+    """The array with x added from the corner on."""
+    return lax.dynamic_update_slice(total, lax.dynamic_slice(total, corner, x.shape) + x, corner)
 
 
-def _add_scores(t: Tiled, total: Any, at: Visit, ds: Any) -> Any:
-    """Adds a visit's cotangent of the scores to a bias cotangent, summed over the axes it broadcasts."""
+def _summed(t: Tiled, shape: tuple[int, ...], ds: Any) -> Any:
+    """A visit's cotangent of the scores, summed over the axes along which a bias of this shape broadcasts."""
     B, K, G, tile_q, size = t.split(ds).shape
-    ds = ds.reshape(B, K * G, tile_q, size)
-    axes = tuple(a for a in range(4) if total.shape[a] == 1)
-    ds = jnp.sum(ds, axis=axes, keepdims=True)
-    corner = t.corner(total, at)
-    return lax.dynamic_update_slice(total, lax.dynamic_slice(total, corner, ds.shape) + ds, corner)
+    axes = tuple(axis for axis in range(4) if shape[axis] == 1)
+    return jnp.sum(ds.reshape(B, K * G, tile_q, size), axis=axes, keepdims=True)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from attnjax.backends.tiled import slices
 from attnjax.backends.tiled.jobs import Group, Job, groups, jobs
-from attnjax.backends.tiled.layout import Visit, cut
+from attnjax.backends.tiled.layout import Pass, Visit, cut
 from attnjax.blend import Partial, absorb, finish, of_scores, start
 from attnjax.call import Call
 
@@ -74,22 +74,24 @@ def _rows(call: Call, job: Job, so_far: Any, sinks: Any) -> list[Any]:
     logits = None if sinks is None else t.per_head(sinks)
     earlier = None if so_far is None else (t.whole_rows(so_far[0]), t.whole_rows(so_far[1][..., None], -jnp.inf))
 
-    def row(_: None, i: Any, visit: Any) -> Any:
+    def begin(i: Any) -> Any:
         q_tile = t.queries(q, i) * call.options.scale
-
-        def take(part: Partial | None, at: Visit) -> Partial:
-            s = t.scores(at, q_tile, t.keys(t.k, at))[1]
-
-            def blended(p: Any) -> Any:
-                return t.einsum("bkrs,bksh->bkrh", t.keep(at, p), t.keys(t.v, at))
-
-            return of_scores(s, blended) if part is None else absorb(part, s, blended)
-
-        begin = None if job.walk.stretches else start(q_tile.shape[:-1], t.v.shape[-1], t.dtype)
         if earlier is not None:
             o, lse = t.queries(earlier[0], i), t.queries(earlier[1], i)[..., 0]
-            begin = Partial(o, lse, jnp.where(jnp.isneginf(lse), jnp.zeros_like(lse), jnp.ones_like(lse)))
-        o, lse = finish(visit(take, begin), logits)
-        return None, (t.from_queries(o), t.from_queries(lse[..., None])[..., 0])
+            some = jnp.where(jnp.isneginf(lse), jnp.zeros_like(lse), jnp.ones_like(lse))
+            return q_tile, Partial(o, lse, some)
+        return q_tile, None if job.walk.stretches else start(q_tile.shape[:-1], t.v.shape[-1], t.dtype)
 
-    return t.rows(row, None)[1]
+    def take(q_tile: Any, part: Partial | None, at: Visit) -> Any:
+        s = t.scores(at, q_tile, t.keys(t.k, at))[1]
+
+        def blended(p: Any) -> Any:
+            return t.einsum("bkrs,bksh->bkrh", t.keep(at, p), t.keys(t.v, at))
+
+        return (of_scores(s, blended) if part is None else absorb(part, s, blended)), None
+
+    def end(_: Any, part: Partial) -> list[Any]:
+        o, lse = finish(part, logits)
+        return [t.from_queries(o), t.from_queries(lse[..., None])[..., 0]]
+
+    return t.rows(Pass(begin, take, lambda sums, at, parcel: sums, end), None, job.together)[1]

@@ -2,11 +2,13 @@
 
 from typing import Any, NamedTuple
 
+import jax
+
 from attnjax.call import Call
 from attnjax.patterns import PerHead
 from attnjax.plan import Plan, plan
 from attnjax.shapes import Dims
-from attnjax.tile_sizes import RUN_TIME, Heads, sequences_at_once
+from attnjax.tile_sizes import RUN_TIME, Heads, rows_at_once, sequences_at_once
 from attnjax.walks import Walk
 
 RUN_TIME_FACTS = ("q_offset", "q_ids", "k_ids", "q_pos", "k_pos")  # what decides at run time who sees whom
@@ -34,6 +36,7 @@ class Job(NamedTuple):
     classes: int
     groups: int
     size: int
+    together: int  # rows of tiles taken at once
 
 
 def at_run_time(call: Call) -> bool:
@@ -74,7 +77,10 @@ def jobs(call: Call, group: Group) -> list[Job]:
         whole = d.B if walk.step == 1 else classes
         most = 1 if alone and at_run_time(call) else max(1, at_once * whole // (classes * d.B))
         parts = -(-whole // most)
-        found.append(Job(group.heads, key_heads, group.pattern, walk, classes, parts, -(-whole // parts)))
+        size = -(-whole // parts)
+        visit = size * (1 if walk.step == 1 else d.B) * len(group.heads) * walk.tile_q * walk.tile_k
+        together = call.options.rows_at_once or rows_at_once(jax.default_backend(), walk.rows, visit)
+        found.append(Job(group.heads, key_heads, group.pattern, walk, classes, parts, size, together))
     return found
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from attnjax.backends.tiled import slices
 from attnjax.backends.tiled.forward import joined
 from attnjax.backends.tiled.jobs import Group, Job, groups, jobs
-from attnjax.backends.tiled.layout import Visit, cut
+from attnjax.backends.tiled.layout import Pass, Visit, cut
 from attnjax.blend import finite_max
 from attnjax.call import Call
 
@@ -60,31 +60,32 @@ def _rows(call: Call, job: Job, along: dict[str, Any], lse: Any) -> list[Any]:
     t, moved = cut(call, job.walk), cut(Call(call.options, along, {}), job.walk)
     q, dq, lse = t.whole_rows(call.q), t.whole_rows(along["q"]), t.whole_rows(lse, jnp.inf)
 
-    def row(_: None, i: Any, visit: Any) -> Any:
+    def begin(i: Any) -> Any:
         q_tile, dq_tile, lse_tile = t.queries(q, i), t.queries(dq, i), t.queries(lse, i)
-        q_tile, dq_tile = q_tile * call.options.scale, dq_tile * call.options.scale
-
-        def take(state: Any, at: Visit) -> Any:
-            out, total = state
-            k_tile = t.keys(t.k, at)
-            dots, s = t.scores(at, q_tile, k_tile)
-            p = jnp.exp(s - lse_tile)
-            dx = t.einsum("bkrh,bksh->bkrs", dq_tile, k_tile)
-            dx = dx + t.einsum("bkrh,bksh->bkrs", q_tile, t.keys(moved.k, at))
-            slope = t.capped_slope(dots)
-            dx = dx if slope is None else dx * slope
-            if call.options.score_fn is not None:
-                both = (dots, t.params), (dx, along.get("score_params"))
-                dx = jax.jvp(lambda x, params: t.rescored(x, at, params), *both)[1]
-            if moved.bias is not None:
-                dx = (t.split(dx) + t.slice(moved.bias, at).astype(dx.dtype)).reshape(dx.shape)
-            pds = p * dx
-            out = out + t.einsum("bkrs,bksh->bkrh", t.keep(at, pds), t.keys(t.v, at))
-            out = out + t.einsum("bkrs,bksh->bkrh", t.keep(at, p), t.keys(moved.v, at))
-            return out, total + jnp.sum(pds, axis=-1, keepdims=True)
-
         zeros = jnp.zeros((*q_tile.shape[:-1], t.v.shape[-1]), t.dtype), jnp.zeros(lse_tile.shape, t.dtype)
-        out, total = visit(take, zeros)
-        return None, (t.from_queries(out), t.from_queries(total)[..., 0])
+        return (q_tile * call.options.scale, dq_tile * call.options.scale, lse_tile), zeros
 
-    return t.rows(row, None)[1]
+    def take(fixed: Any, state: Any, at: Visit) -> Any:
+        q_tile, dq_tile, lse_tile = fixed
+        out, total = state
+        k_tile = t.keys(t.k, at)
+        dots, s = t.scores(at, q_tile, k_tile)
+        p = jnp.exp(s - lse_tile)
+        dx = t.einsum("bkrh,bksh->bkrs", dq_tile, k_tile)
+        dx = dx + t.einsum("bkrh,bksh->bkrs", q_tile, t.keys(moved.k, at))
+        slope = t.capped_slope(dots)
+        dx = dx if slope is None else dx * slope
+        if call.options.score_fn is not None:
+            both = (dots, t.params), (dx, along.get("score_params"))
+            dx = jax.jvp(lambda x, params: t.rescored(x, at, params), *both)[1]
+        if moved.bias is not None:
+            dx = (t.split(dx) + t.slice(moved.bias, at).astype(dx.dtype)).reshape(dx.shape)
+        pds = p * dx
+        out = out + t.einsum("bkrs,bksh->bkrh", t.keep(at, pds), t.keys(t.v, at))
+        out = out + t.einsum("bkrs,bksh->bkrh", t.keep(at, p), t.keys(moved.v, at))
+        return (out, total + jnp.sum(pds, axis=-1, keepdims=True)), None
+
+    def end(_: Any, state: Any) -> list[Any]:
+        return [t.from_queries(state[0]), t.from_queries(state[1])[..., 0]]
+
+    return t.rows(Pass(begin, take, lambda sums, at, parcel: sums, end), None, job.together)[1]
