@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from attnjax.call import Call
 from attnjax.patterns import PerHead
 from attnjax.plan import Plan, plan
+from attnjax.scores import matmul_precision
 from attnjax.shapes import compute_dtype
 from attnjax.tile_sizes import RUN_TIME, Heads
 from attnjax.visible import positions
@@ -76,7 +77,9 @@ def _key_heads(d: Any, heads: tuple[int, ...]) -> tuple[int, ...]:
 def float32(call: Call) -> Call:
     """The call with q, k and v in the dtype that everything is computed in, cast once."""
     dtype = compute_dtype(call.q, call.k, call.v)
-    return dataclasses.replace(call, diff=call.diff | {name: call.diff[name].astype(dtype) for name in "qkv"})
+    precision = matmul_precision(call.options.precision, call.q, call.k, call.v)  # of the inputs as they came
+    wide = call.diff | {name: call.diff[name].astype(dtype) for name in "qkv"}
+    return dataclasses.replace(call, diff=wide, options=dataclasses.replace(call.options, precision=precision))
 
 
 def arrays_of(call: Call, job: Job, tree: dict[str, Any]) -> dict[str, Any]:
