@@ -28,6 +28,14 @@ class Heads(NamedTuple):
     group: int
 
 
+def small_scores(platform: str) -> int:
+    """Up to how many scores a head computing all of them at once is faster than visiting tiles.
+
+    An accelerator pays for every visit with a dozen kernel launches, a CPU with a few microseconds.
+    """
+    return 128 * 128 if platform == "cpu" else 1024 * 1024
+
+
 def loop_sizes(heads: Heads, T: int, S: int) -> list[tuple[int, int]]:
     """Sizes to try for a loop over tiles, none larger than the arrays."""
     found = []

@@ -7,12 +7,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from attnjax.backends.tiled import tables
-from attnjax.backends.tiled.jobs import RUN_TIME_FACTS, Job, at_run_time
+from attnjax.backends.tiled.jobs import at_run_time
 from attnjax.call import Call
 from attnjax.patterns.parts import Part
 from attnjax.scores import capped
 from attnjax.shapes import compute_dtype
-from attnjax.tile_sizes import Heads, sequences_at_once
 from attnjax.visible import positions
 from attnjax.walks import Walk
 
@@ -213,14 +212,6 @@ def cut(call: Call, walk: Walk) -> Tiled:
     tiled = Tiled(call, walk, dtype, k, v, None, None)
     bias, mask = (None if x is None else tiled.padded(x) for x in (call.bias, call.mask))
     return tiled._replace(bias=bias, mask=mask)
-
-
-def sequences(call: Call, job: Job) -> int:
-    """How many sequences of the job one visit takes together."""
-    d = call.dims
-    if at_run_time(call) and any(x.shape[0] > 1 for n, x in call.facts.items() if n in RUN_TIME_FACTS):
-        return 1
-    return sequences_at_once(Heads(d.B, d.N, d.N // d.K), job.walk.tile_q, job.walk.tile_k)
 
 
 def _pad(x: Any, axis: int, size: int, fill: float = 0.0) -> Any:
