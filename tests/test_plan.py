@@ -123,7 +123,7 @@ def test_tiles_visited(pattern, tiles):
         aj.Sink(200) & ~aj.Sink(100),
         aj.Strided(LARGEST),
         aj.Window(3) | aj.Strided(50) | aj.Strided(90),
-        aj.Strided(LARGEST) & aj.Strided(LARGEST - 1) & aj.Chunked(12),  # they meet beyond any 64-bit number
+        aj.Strided(LARGEST) & aj.Strided(LARGEST - 1) & aj.Strided(16) & aj.Chunked(12),  # they meet beyond any 64-bit number
         aj.Strided(4) | (aj.Strided(LARGEST) & aj.Strided(LARGEST - 1) & ~aj.Sink(4)),
         aj.Window(LARGEST) & ~aj.Chunked(LARGEST),
     ],
