@@ -46,20 +46,24 @@ ROWS = (
     Row(aj.Window(30), B=5, T=45, K=1, mask="BS", sinks=True),
     Row(aj.Strided(5), B=3, T=43, bias="NTS"),
     Row(aj.Strided(4), B=7, T=41, N=2, K=1, rate=0.3, alibi=True),
-    Row(aj.Strided(5) | aj.Strided(7), B=2, T=47, sinks=True, soft_cap=2.0),
     Row(aj.Strided(5) & aj.Chunked(40), B=2, T=37, S=61, q_offset=11, mask="BNTS", bias="BT"),
     Row(aj.Strided(13) | aj.Sink(3), B=2, T=29, S=70, q_offset=-4, rate=0.3),
     Row(aj.Strided(31), B=1, T=7, S=80, q_offset=77, bias="BS", mask="T"),  # more classes than queries
     Row(aj.Strided(4) & aj.Where(even_keys), B=1, T=42, mask="N"),
-    Row(aj.PerHead((aj.Causal(), COMB, aj.Causal(), COMB)), B=2, T=39, mask="NS", sinks=True),
-    Row(aj.PerHead((aj.Causal(), aj.Strided(5), aj.Strided(5))), B=2, T=38, N=3, K=1, bias="NTS", alibi=True, rate=0.2),
     Row(aj.Window(3) | aj.Strided(LARGEST), B=1, T=36, q_offset=LARGEST - 36),
     Row((aj.Sink(90) & ~aj.Sink(50)) | aj.Window(5), B=1, T=34),  # these sinks lie past the last key
     Row(COMB, B=2, T=35, dtype="bfloat16", bias="S"),
 )
+MANY = (  # several walks, several traces
+    Row(aj.Strided(5) | aj.Strided(7), B=2, T=47, sinks=True, soft_cap=2.0),
+    Row(aj.PerHead((aj.Causal(), COMB, aj.Causal(), COMB)), B=2, T=39, mask="NS", sinks=True),
+    Row(aj.PerHead((aj.Causal(), aj.Strided(5), aj.Strided(5))), B=2, T=38, N=3, K=1, bias="NTS", alibi=True, rate=0.2),
+)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row", [*ROWS, *(pytest.param(row, marks=pytest.mark.slow) for row in MANY)], ids=lambda row: row.name
+)
 def test_values_and_gradients(row):
     inputs, _, d_o, d_lse = on_device(data(row)._replace(options={}))
     jitted = jax.jit(functools.partial(value_and_gradients, caller(row, "tiled")))
@@ -67,6 +71,13 @@ def test_values_and_gradients(row):
     for name, (exact, limit) in limits(sample(row), got).items():
         assert_within(got[name], exact, limit, f"{name} of {row.name}")
         assert np.array_equal(got[name], again[name]), f"{name} differs between two runs"
+
+
+def test_heads_of_several_walks_keep_their_own_results():
+    row = Row(aj.PerHead((aj.Causal(), COMB, COMB)), B=1, T=31, N=3, K=3)
+    o, lse = jax.jit(caller(row, "tiled"))(on_device(data(row).inputs))
+    for name, (exact, limit) in limits(sample(row), ("o", "lse")).items():
+        assert_within({"o": o, "lse": lse}[name], exact, limit, name)
 
 
 WAYS = (
