@@ -53,9 +53,9 @@ def _job(call: Call, job: Job, before: Any, sinks: Any) -> tuple[Any, Any]:
         sinks = slices.per_sequence(job, sinks)
     if before is None:
         shapes = ((d.B, d.T, n, d.h), dtype), ((d.B, d.T, n), dtype)
-        results = tuple(slices.rows(call, job, jnp.zeros(*shape)) for shape in shapes)
+        results = tuple(slices.laid_out(job, jnp.zeros(*shape)) for shape in shapes)
     else:
-        results = tuple(slices.rows(call, job, x) for x in before)
+        results = tuple(slices.laid_out(job, x) for x in before)
 
     def body(results: Any, g: Any) -> Any:
         some = slices.call_of(call, job, *slices.cut(job, arrays, g))

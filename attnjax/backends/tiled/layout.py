@@ -11,7 +11,7 @@ from attnjax.backends.tiled import tables
 from attnjax.backends.tiled.jobs import at_run_time
 from attnjax.call import Call
 from attnjax.patterns.parts import Part
-from attnjax.scores import capped, matmul_precision
+from attnjax.scores import capped
 from attnjax.shapes import compute_dtype
 from attnjax.visible import positions
 from attnjax.walks import Walk
@@ -58,7 +58,7 @@ class Tiled(NamedTuple):
 
     def einsum(self, subscripts: str, a: Any, b: Any) -> Any:
         """In the dtype that everything is computed in."""
-        return jnp.einsum(subscripts, a, b, precision=matmul_precision(self.call.options.precision, self.call.q))
+        return jnp.einsum(subscripts, a, b, precision=self.call.options.precision)
 
     # -- arrays of one visit ------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from jax import lax
 
 from attnjax.backends.tiled.jobs import Job
 from attnjax.call import Call
+from attnjax.scores import matmul_precision
 from attnjax.shapes import compute_dtype
 from attnjax.visible import positions
 
@@ -28,14 +29,19 @@ class Sliced:
 
 
 def rows(call: Call, job: Job, x: Any, keys: bool = False, fill: float = 0.0) -> Sliced:
-    """[B, T|S, N|K, ...] of the call: the job's heads, the rows as [B, rows, classes, ...] where it has classes.
+    """[B, T|S, N|K, ...] of the call: the job's heads, laid out in the job's rows."""
+    chosen, count = (job.key_heads, call.dims.K) if keys else (job.heads, call.dims.N)
+    if chosen != tuple(range(count)):
+        x = x[:, :, jnp.asarray(chosen)]
+    return laid_out(job, x, keys, fill)
+
+
+def laid_out(job: Job, x: Any, keys: bool = False, fill: float = 0.0) -> Sliced:
+    """[B, T|S, n, ...] of the job's heads, the rows as [B, rows, classes, ...] where it has classes.
 
     Rows, classes and sequences that are not there hold `fill`.
     """
-    d, walk = call.dims, job.walk
-    chosen, count = (job.key_heads, d.K) if keys else (job.heads, d.N)
-    if chosen != tuple(range(count)):
-        x = x[:, :, jnp.asarray(chosen)]
+    walk = job.walk
     if walk.step == 1:
         return _along_batch(job, x, fill)
     length, front = (walk.S, walk.shift) if keys else (walk.T, 0)
@@ -143,7 +149,7 @@ def put(job: Job, total: Sliced, x: Any, g: Any, add: bool = False) -> Sliced:
 
 
 def restored(call: Call, job: Job, total: Sliced, keys: bool = False) -> Any:
-    """An array of rows as `rows` made it -> [B, T|S, n, ...]."""
+    """An array of rows as `laid_out` made it -> [B, T|S, n, ...]."""
     d, walk, x = call.dims, job.walk, total.x
     if walk.step == 1:
         return x if x.shape[0] == d.B else x[: d.B]
@@ -167,7 +173,9 @@ def call_of(call: Call, job: Job, diff: dict[str, Any], known: dict[str, Any]) -
 def wide(call: Call) -> Call:
     """The call with q, k and v in the dtype that everything is computed in, cast once."""
     dtype = compute_dtype(call.q, call.k, call.v)
-    return dataclasses.replace(call, diff=call.diff | {name: call.diff[name].astype(dtype) for name in "qkv"})
+    precision = matmul_precision(call.options.precision, call.q, call.k, call.v)  # of the inputs as they came
+    diff = call.diff | {name: call.diff[name].astype(dtype) for name in "qkv"}
+    return dataclasses.replace(call, diff=diff, options=dataclasses.replace(call.options, precision=precision))
 
 
 def _along_batch(job: Job, x: Any, fill: float = 0.0) -> Sliced:

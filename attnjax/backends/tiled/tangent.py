@@ -44,7 +44,7 @@ def _job(call: Call, job: Job, lse: Any, along: dict[str, Any]) -> tuple[Any, An
     arrays = slices.tree(call, job, call.diff), slices.facts(call, job)
     more = slices.tree(call, job, along), slices.rows(call, job, lse, fill=jnp.inf)
     shapes = (d.B, d.T, n, d.h), (d.B, d.T, n)
-    results = tuple(slices.rows(call, job, jnp.zeros(shape, dtype)) for shape in shapes)
+    results = tuple(slices.laid_out(job, jnp.zeros(shape, dtype)) for shape in shapes)
 
     def body(results: Any, g: Any) -> Any:
         some = slices.call_of(call, job, *slices.cut(job, arrays, g))
