@@ -10,7 +10,7 @@ import pytest
 import attnjax as aj
 from attnjax.backends import tiled
 from attnjax.backends.tiled import jobs, slices, tables
-from attnjax.backends.tiled.layout import cut
+from attnjax.backends.tiled.layout import Pass, cut
 from attnjax.door import call_of
 from tests.support.table import ROWS, Row, data, on_device
 
@@ -147,9 +147,9 @@ def test_explain_prints_what_it_knows():
     assert aj.explain(x, x, x, aj.Causal(), mask=mask).tiles["full"] == 0
 
 
-@pytest.mark.parametrize("tile", [None, (8, 4)], ids=["planned", "small tiles"])
+@pytest.mark.parametrize(("tile", "together"), [(None, 1), ((8, 4), 1), ((8, 4), 2)], ids=["planned", "small", "batches"])
 @pytest.mark.parametrize("row", [r for r in ROWS if r.T > 1 and not r.rate], ids=lambda row: row.name)
-def test_explain_counts_what_a_run_visits(row, tile):
+def test_explain_counts_what_a_run_visits(row, tile, together):
     """The rows and tables that the passes walk, walked by the same loops: visits and scores equal explain's."""
     inputs, options, *_ = data(row)
     with jax.enable_x64(row.dtype == "float64"):
@@ -161,12 +161,16 @@ def test_explain_counts_what_a_run_visits(row, tile):
             some = slices.call_of(call, job, *slices.cut(job, (slices.tree(call, job, call.diff), slices.facts(call, job)), 0))
             laid_out = cut(some, walk)
 
-            def one(_, i, visit, size=walk.tile_q):
-                add = lambda n, at: n + jnp.array([not at.masked, at.masked, at.size * size], jnp.int32)
-                return None, (jnp.broadcast_to(visit(add, jnp.zeros(3, jnp.int32)), (1, size, 3)),)
+            def take(_, n, at, size=walk.tile_q):
+                return n + jnp.array([not at.masked, at.masked, at.size * size], jnp.int32), None
 
+            def end(_, n, size=walk.tile_q):
+                return [jnp.broadcast_to(n, (1, size, 3))]
+
+            steps = Pass(lambda i: (None, jnp.zeros(3, jnp.int32)), take, lambda sums, at, parcel: sums, end)
             whole = walk._replace(T=walk.rows * walk.tile_q)  # so that the last row of tiles is not cut short
-            found = np.asarray(laid_out._replace(walk=whole).rows(one, None)[1][0])[0, :: walk.tile_q].sum(axis=0)
+            counts = laid_out._replace(walk=whole).rows(steps, None, together)[1][0]
+            found = np.asarray(counts)[0, :: walk.tile_q].sum(axis=0)
             total += found * job.classes * np.array([1, 1, row.B * len(job.heads)])
     work = tiled.work(call)
     planned = [work["tiles"]["full"], work["tiles"]["partial"], work["scores"]]
