@@ -53,6 +53,7 @@ ROWS = (
     Row(aj.Window(3) | aj.Strided(LARGEST), B=1, T=36, q_offset=LARGEST - 36),
     Row((aj.Sink(90) & ~aj.Sink(50)) | aj.Window(5), B=1, T=34),  # these sinks lie past the last key
     Row(COMB, B=2, T=35, dtype="bfloat16", bias="S"),
+    Row(aj.Causal(), B=1, T=40, N=2, K=1, dtype="float64"),
 )
 MANY = (  # several walks, several traces
     Row(aj.Strided(5) | aj.Strided(7), B=2, T=47, sinks=True, soft_cap=2.0),
@@ -65,9 +66,10 @@ MANY = (  # several walks, several traces
     "row", [*ROWS, *(pytest.param(row, marks=pytest.mark.slow) for row in MANY)], ids=lambda row: row.name
 )
 def test_values_and_gradients(row):
-    inputs, _, d_o, d_lse = on_device(data(row)._replace(options={}))
-    jitted = jax.jit(functools.partial(value_and_gradients, caller(row, "tiled")))
-    got, again = jitted(inputs, d_o, d_lse), jitted(inputs, d_o, d_lse)
+    with jax.enable_x64(row.dtype == "float64"):
+        inputs, _, d_o, d_lse = on_device(data(row)._replace(options={}))
+        jitted = jax.jit(functools.partial(value_and_gradients, caller(row, "tiled")))
+        got, again = jitted(inputs, d_o, d_lse), jitted(inputs, d_o, d_lse)
     for name, (exact, limit) in limits(sample(row), got).items():
         assert_within(got[name], exact, limit, f"{name} of {row.name}")
         assert np.array_equal(got[name], again[name]), f"{name} differs between two runs"

@@ -96,7 +96,7 @@ def _rows(call: Call, job: Job, outer: dict[str, Any]) -> dict[str, Any]:
         return dq + t.einsum("bkrs,bksh->bkrh", ds, k_tile), parcel
 
     def gather(sums: Any, at: Visit, parcel: Any) -> Any:
-        more = {n: _added(sums[n], parcel[n], (0, 0, 0, at.start)) for n in "kv"}
+        more = {n: _added(sums[n], parcel[n], (*(jnp.int32(0),) * 3, at.start)) for n in "kv"}
         if "bias" in parcel:
             more["bias"] = _added(sums["bias"], parcel["bias"], t.corner(sums["bias"], at))
         if "score_params" in parcel:
