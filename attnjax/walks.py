@@ -62,7 +62,8 @@ class Walk(NamedTuple):
         where = "in place" if self.step == 1 else f"in residue classes of {self.step}"
         sizes = [f"one pass over {stretch.size} keys" for stretch in self.stretches]
         if self.tiles:
-            sizes.append(f"{len(self.tiles.columns)} tiles of {self.tiles.size} keys ({self.tiles.full} without a mask)")
+            found, size, full = len(self.tiles.columns), self.tiles.size, self.tiles.full
+            sizes.append(f"{found} tiles of {size} keys ({full} without a mask)")
         return f"{where}: {self.rows} rows of {self.tile_q} queries, {' and '.join(sizes)}"
 
     @property

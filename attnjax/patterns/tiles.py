@@ -64,13 +64,13 @@ def may_hold(cell: Region, table: int, atoms: tuple[Atom, ...], rects: Rects) ->
     used = relevant(table, len(atoms))
     if not used or len(used) > MAX_ATOMS or not left.any():
         return left
-    answers = restrict(table, len(atoms), used)
-    found = np.zeros_like(left)
-    for i, answer in enumerate(answers):
+    # atoms are asked about the rectangles that reach into the cell: often few of many
+    asked, found = Rects(*(x[left] for x in (part.q0, part.q1, part.k0, part.k1))), np.zeros_like(left)
+    for i, answer in enumerate(restrict(table, len(atoms), used)):
         if answer:
             signed = [(atoms[a], bool((i >> n) & 1)) for n, a in enumerate(used)]
-            found |= _satisfiable(cell, part, low, high, signed)
-    return left & found
+            found[left] |= _satisfiable(cell, asked, low[left], high[left], signed)
+    return found
 
 
 def _satisfiable(cell: Region, part: Rects, low, high, signed) -> np.ndarray:

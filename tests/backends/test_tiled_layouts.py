@@ -14,6 +14,7 @@ import pytest
 import attnjax as aj
 from attnjax import tile_sizes
 from attnjax.attend import run
+from attnjax.backends.tiled import jobs
 from attnjax.plan import plan
 from tests.support import ways
 from tests.support.budget import assert_within
@@ -53,6 +54,7 @@ ROWS = (
     Row(aj.Window(3) | aj.Strided(LARGEST), B=1, T=36, q_offset=LARGEST - 36),
     Row((aj.Sink(90) & ~aj.Sink(50)) | aj.Window(5), B=1, T=34),  # these sinks lie past the last key
     Row(COMB, B=2, T=35, dtype="bfloat16", bias="S"),
+    Row(aj.Causal(), B=1, T=40, N=2, K=1, dtype="float64"),
 )
 MANY = (  # several walks, several traces
     Row(aj.Strided(5) | aj.Strided(7), B=2, T=47, sinks=True, soft_cap=2.0),
@@ -65,12 +67,32 @@ MANY = (  # several walks, several traces
     "row", [*ROWS, *(pytest.param(row, marks=pytest.mark.slow) for row in MANY)], ids=lambda row: row.name
 )
 def test_values_and_gradients(row):
-    inputs, _, d_o, d_lse = on_device(data(row)._replace(options={}))
-    jitted = jax.jit(functools.partial(value_and_gradients, caller(row, "tiled")))
-    got, again = jitted(inputs, d_o, d_lse), jitted(inputs, d_o, d_lse)
+    with jax.enable_x64(row.dtype == "float64"):
+        inputs, _, d_o, d_lse = on_device(data(row)._replace(options={}))
+        jitted = jax.jit(functools.partial(value_and_gradients, caller(row, "tiled")))
+        got, again = jitted(inputs, d_o, d_lse), jitted(inputs, d_o, d_lse)
     for name, (exact, limit) in limits(sample(row), got).items():
         assert_within(got[name], exact, limit, f"{name} of {row.name}")
         assert np.array_equal(got[name], again[name]), f"{name} differs between two runs"
+
+
+TOGETHER = (
+    Row(aj.Causal() | aj.Sink(2), B=2, T=90, N=2, K=1, bias="TS", sinks=True),
+    Row(aj.Window(3) | aj.Sink(2), B=1, T=53, N=2, alibi=True, rate=0.2),
+    Row(aj.Strided(3), B=1, T=80, N=1, K=1, mask="S"),
+    Row(aj.Causal(), B=2, T=61, N=1, K=1, segments="packed"),
+)
+
+
+@pytest.mark.parametrize("row", TOGETHER, ids=lambda row: row.name)
+def test_rows_of_tiles_taken_together(row, monkeypatch):
+    """As on an accelerator; 4 rows do not divide how many there are, and they differ in how many visits they make."""
+    monkeypatch.setattr(jobs, "rows_at_once", lambda platform, rows, scores: min(rows, 4))
+    monkeypatch.setattr(jobs, "RUN_TIME", 8)
+    inputs, _, d_o, d_lse = on_device(data(row)._replace(options={}))
+    got = jax.jit(functools.partial(value_and_gradients, caller(row, "tiled")))(inputs, d_o, d_lse)
+    for name, (exact, limit) in limits(sample(row), got).items():
+        assert_within(got[name], exact, limit, f"{name} of {row.name}")
 
 
 def test_heads_of_several_walks_keep_their_own_results():
