@@ -120,7 +120,8 @@ class Call:
     def shown_in(self, parts: tuple[Part, ...], row: Any, col: Any) -> Any:
         """Which pairs these parts of the pattern show, bool [B|1, 1, rows, columns]."""
         q, k = self.q_positions(row)[:, None, :, None], self.k_positions(col)[:, None, None, :]
-        return self.options.pattern.allows_in(parts, q, k)
+        pattern: Any = self.options.pattern  # never a PerHead: that has no parts
+        return pattern.allows_in(parts, q, k)
 
     @property
     def heads(self) -> Any:

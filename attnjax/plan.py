@@ -63,8 +63,9 @@ def plan(
     Returns:
         The plan. A tile that reaches over the keys is never FULL, so padding is always masked.
     """
-    whole = tile is not None or isinstance(pattern, PerHead)
-    parts = () if whole else tuple(x for part in pattern.parts() for x in _within_reach(part, T, S, q_offset))
+    parts: tuple[Part, ...] = ()
+    if tile is None and not isinstance(pattern, PerHead):
+        parts = tuple(x for part in pattern.parts() for x in _within_reach(part, T, S, q_offset))
     steps = sorted({1} | {part.step for part in parts})
     walks: list[Walk | None] = []
     for step in steps:
@@ -102,7 +103,7 @@ def _in_place(
     def states_of(some: tuple[Local, ...]) -> States:
         def states(q0: np.ndarray, q1: np.ndarray, k0: np.ndarray, k1: np.ndarray) -> np.ndarray:
             rects = q0 + q_offset, np.minimum(q1, T) + q_offset, k0, np.minimum(k1, S)
-            if whole and some == local:
+            if isinstance(pattern, PerHead) or (whole and some == local):
                 found = pattern.tile(*rects)
             else:
                 found = pattern.tile(*rects, parts=tuple(x.part for x in some))

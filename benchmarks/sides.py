@@ -111,8 +111,9 @@ class JaxSide:
         return [np.asarray(x, np.float32) for x in program(self.peer, self.work)(*arrays(self.work, seed))]
 
     def seconds(self, seed, calls):
-        """Seconds of one call, the mean of several; arrays are made before the clock starts."""
+        """Seconds of one call, the mean of several, after one that is not counted; arrays are made before."""
         function, inputs = program(self.peer, self.work), arrays(self.work, seed)
+        jax.block_until_ready(function(*inputs))  # wakes the threads, which slept while another process worked
         start = time.perf_counter()
         for _ in range(calls):
             jax.block_until_ready(function(*inputs))

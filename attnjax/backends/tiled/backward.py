@@ -101,8 +101,8 @@ def _rows(call: Call, job: Job, outer: dict[str, Any]) -> dict[str, Any]:
         if "bias" in parcel:
             more["bias"] = _added(sums["bias"], parcel["bias"], t.corner(sums["bias"], at))
         if "score_params" in parcel:
-            add = lambda a, b: a + b.astype(a.dtype)
-            more["score_params"] = jax.tree.map(add, sums["score_params"], parcel["score_params"])
+            sums_of_params, params = sums["score_params"], parcel["score_params"]
+            more["score_params"] = jax.tree.map(lambda a, b: a + b.astype(a.dtype), sums_of_params, params)
         return more
 
     zero: dict[str, Any] = {

@@ -39,7 +39,7 @@ def _group(call: Call, group: Group) -> tuple[Any, Any]:
     if not found:  # nothing is visible
         nothing = start((d.B, d.T, len(group.heads)), d.h, call.q.dtype)
         return finish(nothing, None if sinks is None else sinks[:, None])
-    before = None
+    before: Any = None
     for job in found:
         before = _job(call, job, before, sinks if job is found[-1] else None)
     return before

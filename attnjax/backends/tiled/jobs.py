@@ -47,8 +47,9 @@ def at_run_time(call: Call) -> bool:
 def groups(call: Call) -> tuple[Group, ...]:
     """The call's heads by pattern, each with its plan."""
     d, o = call.dims, call.options
-    split = isinstance(o.pattern, PerHead) and not at_run_time(call) and o.tile is None
-    patterns = o.pattern.patterns if split else (o.pattern,) * d.N
+    patterns: tuple[Any, ...] = (o.pattern,) * d.N
+    if isinstance(o.pattern, PerHead) and not at_run_time(call) and o.tile is None:
+        patterns = o.pattern.patterns
     found = []
     for pattern in dict.fromkeys(patterns):
         heads = tuple(n for n, other in enumerate(patterns) if other == pattern)
