@@ -9,6 +9,7 @@ import numpy as np
 
 from attnjax.patterns.base import Pattern, tile_states
 from attnjax.patterns.checks import lengths
+from attnjax.patterns.slots import Slots
 from attnjax.patterns.tile import Tile
 
 
@@ -105,6 +106,11 @@ class PerHead:
         """The band that holds every head's hull."""
         hulls = [p.hull() for p in self.patterns]
         return functools.reduce(Pattern.__or__, hulls)
+
+    @typing.no_type_check
+    def slots(self, max_length: int) -> Slots:
+        """What a cache keeps: whatever any head needs, see `Pattern.slots`."""
+        return functools.reduce(Pattern.__or__, self.patterns).slots(max_length)
 
     @property
     def depends_on_positions(self) -> bool:
