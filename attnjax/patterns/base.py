@@ -227,7 +227,7 @@ class Pattern:
             >>> aj.Window(4).slots(100).size, aj.Chunked(8).slots(100).kind, aj.Strided(4).slots(100).size
             (4, 'chunk', 100)
         """
-        return slots(self._expr, max_length)
+        return slots(self._expr, integer("max_length", max_length, 1))
 
     @typing.no_type_check
     def tile(self, q0: Any, q1: Any, k0: Any, k1: Any, *, parts: tuple[Part, ...] | None = None) -> Any:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from attnjax.patterns.algebra import Expr, Not, combine
-from attnjax.patterns.checks import integer
 from attnjax.patterns.leaves import Band, Chunked
 from attnjax.patterns.regions import FAR, regions
 from attnjax.patterns.tiles import Rects, may_hold
@@ -69,7 +68,6 @@ class Slots:
 
 def slots(expr: Expr, max_length: int) -> Slots:
     """The fewest slots of this form that hold every key that a query at the end, or a later one, may see."""
-    max_length = integer("max_length", max_length, 1)
     edges = {cell.k1 for cell in regions(expr).cells if cell.table and 0 < cell.k1 < FAR}
     found = [(n + reach, n) for n in sorted({0, *edges}) for reach in (_reach(expr, n),) if reach is not None]
     size, sinks = min(found, default=(FAR, 0))
