@@ -135,6 +135,11 @@ class Pattern:
         return isinstance(self._expr, Prefix)
 
     @property
+    def prefix_length(self) -> int:
+        """n of exactly `Prefix(n)`; 0 of every other pattern."""
+        return self._expr.n if isinstance(self._expr, Prefix) else 0
+
+    @property
     def has_rule(self) -> bool:
         """Whether a `Where` takes part: its tiles are PARTIAL and its counts are evaluated pair by pair."""
         return any(atom.kind == "rule" for atom in regions(self._expr).atoms)
