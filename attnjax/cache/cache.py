@@ -107,7 +107,7 @@ class Cache:
     @property
     def batch(self) -> int:
         """Rows B."""
-        return self.k.shape[0]
+        return self.length.shape[-1]
 
     @property
     def dtype(self) -> Any:
@@ -140,6 +140,7 @@ class Cache:
         Raises:
             ValueError: naming the row, what it holds and what it was to get.
         """
+        lengths = checks.check_lengths(lengths, self.batch, T)
         tokens = jnp.full((self.batch,), T, jnp.int32) if lengths is None else lengths
         full = store.overflow(self.slots, LARGEST, self.length, tokens)
         short = (self.length == 0) & (tokens > 0) & (tokens < self.pattern.prefix_length)

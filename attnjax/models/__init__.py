@@ -1,5 +1,6 @@
 """Language models built from the modules."""
 
+from attnjax.models.caches import Caches as Caches
 from attnjax.models.config import Config as Config
 from attnjax.models.decoder import Decoder as Decoder
 from attnjax.models.decoder import WithWeights as WithWeights
