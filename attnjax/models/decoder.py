@@ -164,7 +164,7 @@ class Decoder(nnx.Module):
             self._check_cache(cache, tokens.shape[1], positions, segments, deterministic)
         options = Options(return_weights, backend, self.config.remat)
         keys = self._dropout_keys(deterministic, dropout_key)
-        x, weights, caches = self._run(self.embedding(tokens), (positions, segments), keys, cache, options)
+        x, weights, caches = self.run_layers(self.embedding(tokens), (positions, segments), keys, cache, options)
         logits = self.logits(x)
         if cache is None:
             return WithWeights(logits, weights) if return_weights else logits
@@ -193,7 +193,7 @@ class Decoder(nnx.Module):
             raise ValueError("cache= with deterministic=False: decoding drops nothing; leave deterministic True")
         cache.check(self.config, T, None if segments is None else segments.q_lengths)
 
-    def _run(self, x: Any, where: Any, keys: Any, cache: Caches | None, options: Options) -> tuple[Any, Any, Any]:
+    def run_layers(self, x: Any, where: Any, keys: Any, cache: Caches | None, options: Options) -> tuple[Any, Any, Any]:
         """(x after the last block, every layer's weights, the caches afterwards)."""
         stacked = self.config.num_periods * len(self.config.layout)
         periods, rest = ((), ()) if cache is None else (cache.periods, cache.rest)
