@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attnjax as aj
+from attnjax.cache.columns import few
 from tests.support import oracle
 from tests.support.budget import assert_within, budget
 from tests.support.rules import build, compositions
@@ -113,6 +114,28 @@ def test_unwritten_and_overwritten_slots_cannot_reach_a_result():
     broken = cache.holding(cache.store._replace(k=cache.k.at[:, 3:].set(np.nan), v=cache.v.at[:, 3:].set(np.nan)), cache.refused)
     for n in (1, 2):
         np.testing.assert_array_equal(*(c.step(q[:, :n], k[:, :n], v[:, :n])[0] for c in (cache, broken)))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count"),
+    [
+        (aj.Strided(4), 10),
+        (aj.Strided(7), 6),
+        (aj.Window(5) | aj.Strided(8), 10),
+        (aj.Window(5) & (aj.Strided(2) | aj.Strided(3)) | aj.Strided(13), 18),  # combs that are read as whole windows
+        (aj.PerHead((aj.Strided(8), aj.Strided(4), aj.Window(3), aj.Sink(2))), None),
+        (aj.Causal(), None),
+        (aj.Strided(1), None),
+    ],
+    ids=str,
+)
+def test_a_query_alone_reads_few_slots_and_none_twice(pattern, count):
+    q, k, v = arrays(T=40)
+    reads = few(pattern, 40)
+    assert (None if reads is None or count is None else sum(one.count for one in reads)) == count
+    cache = empty(pattern, k, v).append(k[:, :37], v[:, :37])
+    o, _ = feed(cache, *(x[:, 37:] for x in (q, k, v)), [1, 1, 1])
+    np.testing.assert_allclose(o, aj.attend(q, k, v, pattern)[:, 37:], atol=3e-6)
 
 
 @pytest.mark.slow
