@@ -3,6 +3,7 @@
 from attnjax.attend import attend as attend
 from attnjax.blend import blend as blend
 from attnjax.blend import weights as weights
+from attnjax.cache import Cache as Cache
 from attnjax.cost import cost as cost
 from attnjax.explain import explain as explain
 from attnjax.patterns import Band as Band
@@ -13,6 +14,7 @@ from attnjax.patterns import Pattern as Pattern
 from attnjax.patterns import PerHead as PerHead
 from attnjax.patterns import Prefix as Prefix
 from attnjax.patterns import Sink as Sink
+from attnjax.patterns import Slots as Slots
 from attnjax.patterns import Strided as Strided
 from attnjax.patterns import Tile as Tile
 from attnjax.patterns import Where as Where

@@ -15,13 +15,15 @@ class Cost:
 
     scores: exact number of scores over batch and heads. flops: 2 (H + h) for each score (one multiply and
     one add for each number of q . k and of the blend). bytes: q, k, v and the output, each moved once.
-    kv_bytes_per_token: keys and values of one token in one layer's cache.
+    kv_bytes_per_token: keys and values of one token in one layer's cache. kv_bytes: the whole cache of S tokens, of
+    which it holds as many as the pattern needs (`Pattern.slots`).
     """
 
     scores: int
     flops: int
     bytes: int
     kv_bytes_per_token: int
+    kv_bytes: int
 
 
 @typing.no_type_check
@@ -61,6 +63,9 @@ def cost(
         268500992
         >>> 32 * aj.cost(aj.Causal(), 1, **llama2_7b).kv_bytes_per_token // 1024  # KiB a token, 32 layers
         512
+        >>> mistral_7b = dict(num_heads=32, num_kv_heads=8, head_dim=128)
+        >>> [32 * aj.cost(aj.Window(4096), n, **mistral_7b).kv_bytes // 2**20 for n in (2048, 4096, 32768)]  # MiB
+        [256, 512, 512]
     """
     T, S, q_offset = lengths(T, S, q_offset, check_pattern(pattern).depends_on_positions)
     N, H = integer("num_heads", num_heads, 1), integer("head_dim", head_dim, 1)
@@ -77,4 +82,5 @@ def cost(
         flops=2 * B * per_sequence * (H + h),
         bytes=B * moved * width,
         kv_bytes_per_token=K * (H + h) * width,
+        kv_bytes=B * min(S, pattern.slots(max(S, 1)).size) * K * (H + h) * width,
     )

@@ -20,6 +20,18 @@ def test_published_cache_sizes():
     assert 32 * aj.cost(aj.Causal(), 1, num_heads=32, head_dim=128, num_kv_heads=8).kv_bytes_per_token == 128 * 1024
 
 
+def test_the_cache_holds_what_the_pattern_needs():
+    sizes = dict(num_heads=4, num_kv_heads=2, head_dim=8, value_dim=6, batch=3, bytes_per_number=4)
+    token = 2 * (8 + 6) * 4
+    for pattern, kept in ((aj.Window(16), 16), (aj.Window(16) | aj.Sink(4), 20), (aj.Chunked(10), 10), (aj.Causal(), 100)):
+        cost = aj.cost(pattern, 100, **sizes)
+        assert (cost.kv_bytes_per_token, cost.kv_bytes) == (token, 3 * kept * token)
+    assert aj.cost(aj.Window(16), 7, **sizes).kv_bytes == 3 * 7 * token
+    cache = aj.Cache.create(aj.Window(16), batch=3, num_kv_heads=2, head_dim=8, value_dim=6, max_length=100)
+    assert cache.nbytes == aj.cost(aj.Window(16), 100, **sizes).kv_bytes
+    assert aj.cost(aj.Causal(), 0, **sizes).kv_bytes == 0
+
+
 def test_cost_of_heads_and_offsets():
     heads = aj.PerHead((aj.Window(2), aj.Causal()))
     assert aj.cost(heads, 8, num_heads=2, head_dim=4).scores == heads.count(8)

@@ -1,6 +1,5 @@
 """A decoder-only language model whose layers may each have a pattern of their own."""
 
-import functools
 import typing
 from typing import Any, NamedTuple
 
@@ -10,9 +9,12 @@ from flax import nnx
 from jaxtyping import Array, Float, Int, Num
 
 from attnjax.dropout import check_rate
+from attnjax.models.caches import Caches
 from attnjax.models.config import Config
+from attnjax.models.run import Options, run_blocks, scan_periods
 from attnjax.nn.attention import Attention
 from attnjax.nn.block import Block
+from attnjax.nn.cached import check_options
 from attnjax.nn.embed import Embedding, Head
 from attnjax.nn.mlp import SwiGLU
 from attnjax.nn.norm import RMSNorm
@@ -36,6 +38,21 @@ class WithWeights(NamedTuple):
 
     logits: jax.Array  # [B, T, vocab]
     weights: tuple[jax.Array, ...]  # one [B, N, T, T] per layer
+
+
+class WithCache(NamedTuple):
+    """What the decoder returns under `cache=`."""
+
+    logits: jax.Array
+    cache: Caches
+
+
+class WithCacheAndWeights(NamedTuple):
+    """What the decoder returns under `cache=` and `return_weights=True`."""
+
+    logits: jax.Array
+    cache: Caches
+    weights: tuple[jax.Array, ...]  # one [B, N, T, slots + T] per layer, see `Cache.step`
 
 
 class Period(nnx.Module):
@@ -104,11 +121,12 @@ class Decoder(nnx.Module):
         *,
         positions: Num[Array, "... T"] | None = None,
         segments: Segments | None = None,
+        cache: Caches | None = None,
         deterministic: bool = True,
         dropout_key: jax.Array | None = None,
         return_weights: bool = False,
         backend: str = "auto",
-    ) -> Float[Array, "B T vocab"] | WithWeights:
+    ) -> Float[Array, "B T vocab"] | WithCache | WithWeights | WithCacheAndWeights:
         """Logits for the token after each position.
 
         Args:
@@ -119,6 +137,8 @@ class Decoder(nnx.Module):
             segments: documents packed into one row, or padding, see `Segments`. With its positions="segment"
                 patterns restart at every document, and so does the rotary embedding unless `positions` say
                 where the tokens stand.
+            cache: from `init_cache` or an earlier call: tokens are the next of each row. Excludes positions and
+                dropout; segments may only be the rows' lengths, `Segments.from_lengths(q=)`.
             deterministic: True switches dropout off.
             dropout_key: a JAX key, folded with each layer's number; needed with `deterministic=False` and a
                 `config.dropout_rate` above 0.
@@ -126,13 +146,13 @@ class Decoder(nnx.Module):
             backend: as in `attend`.
 
         Returns:
-            Logits, float32 (float64 when config.dtype is); `WithWeights(logits, weights)` with
-            `return_weights=True`.
+            Logits, float32 (float64 when config.dtype is), or with `cache` and `return_weights` a named tuple
+            (logits, cache), (logits, weights) or (logits, cache, weights).
 
         Raises:
             TypeError: if tokens are not integers.
             ValueError: if tokens are not [B, T], an id is outside the vocabulary, positions are given to a
-                model without rotation, or dropout lacks its key.
+                model without rotation, dropout lacks its key, or the cache is another model's or has no room.
         """
         if not hasattr(tokens, "ndim"):
             raise TypeError(f"tokens is a {type(tokens).__name__}, not an array; write jnp.asarray(tokens)")
@@ -140,18 +160,50 @@ class Decoder(nnx.Module):
             raise ValueError(f"tokens{tokens.shape} must be [B, T]; a single sequence is tokens[None]")
         if positions is not None and all(self.config.rope(letter) is None for letter in self.config.letters):
             raise ValueError("positions= feeds the rotary embedding only, and this model has theta=None")
-        x = self.embedding(tokens)
+        if cache is not None:
+            self._check_cache(cache, tokens.shape[1], positions, segments, deterministic)
         options = Options(return_weights, backend, self.config.remat)
-        where, keys = (positions, segments), self._dropout_keys(deterministic, dropout_key)
+        keys = self._dropout_keys(deterministic, dropout_key)
+        x, weights, caches = self.run_layers(self.embedding(tokens), (positions, segments), keys, cache, options)
+        logits = self.logits(x)
+        if cache is None:
+            return WithWeights(logits, weights) if return_weights else logits
+        return WithCacheAndWeights(logits, caches, weights) if return_weights else WithCache(logits, caches)
+
+    def logits(self, x: jax.Array) -> jax.Array:
+        """The head's answer to what comes out of the last block."""
+        return (self.embedding if self.head is None else self.head).logits(self.norm(x))
+
+    def init_cache(self, *, batch: int, max_length: int, dtype: Any = None, positions: str = "text") -> Caches:
+        """Empty caches for `batch` rows of up to `max_length` tokens, one for each layer.
+
+        Args:
+            batch, max_length: as in `Cache.create`. Layers that keep fewer tokens have no end.
+            dtype: in which keys and values are kept; None is `config.dtype`.
+            positions: where tokens stand for the rotary embedding, "text" or "cache", see `Cache.create`.
+        """
+        dtype = self.config.dtype if dtype is None else dtype
+        return Caches.create(self.config, batch=batch, max_length=max_length, dtype=dtype, positions=positions)
+
+    def _check_cache(self, cache: Any, T: int, positions: Any, segments: Any, deterministic: bool) -> None:
+        if not isinstance(cache, Caches):
+            raise TypeError(f"cache is a {type(cache).__name__}; take the one that init_cache made or a call returned")
+        check_options(positions, segments)
+        if not deterministic and self.config.dropout_rate:
+            raise ValueError("cache= with deterministic=False: decoding drops nothing; leave deterministic True")
+        cache.check(self.config, T, None if segments is None else segments.q_lengths)
+
+    def run_layers(self, x: Any, where: Any, keys: Any, cache: Caches | None, options: Options) -> tuple[Any, Any, Any]:
+        """(x after the last block, every layer's weights, the caches afterwards)."""
         stacked = self.config.num_periods * len(self.config.layout)
+        periods, rest = ((), ()) if cache is None else (cache.periods, cache.rest)
         weights: tuple[Any, ...] = ()
         if self.periods is not None:
             graph, stack = nnx.split(self.periods)
             per_period = None if keys is None else by_period(keys[:stacked], self.config)
-            x, weights = scan_periods(graph, stack, x, where, per_period, options)
-        x, more = run_blocks(self.rest, x, where, None if keys is None else keys[stacked:], options)
-        logits = (self.embedding if self.head is None else self.head).logits(self.norm(x))
-        return WithWeights(logits, weights + more) if return_weights else logits
+            x, weights, periods = scan_periods(graph, stack, x, where, per_period, periods, options)
+        x, more, rest = run_blocks(self.rest, x, where, None if keys is None else keys[stacked:], rest, options)
+        return x, weights + more, None if cache is None else Caches(periods, rest)
 
     def _dropout_keys(self, deterministic: bool, key: Any) -> Any:
         """A key for every layer, or None where nothing is dropped."""
@@ -172,56 +224,6 @@ class Decoder(nnx.Module):
             return self.rest[i - self.config.num_periods * len(self.config.layout)]
         graph, state = nnx.split(self.periods.blocks[place])
         return nnx.merge(graph, jax.tree.map(lambda stack: stack[period], state))
-
-
-class Options(NamedTuple):
-    """How to run the blocks: static facts, the same for every layer."""
-
-    return_weights: bool
-    backend: str
-    remat: bool
-
-
-# Jitted, because a bare scan is compiled anew at every eager call.
-@functools.partial(jax.jit, static_argnames=("graph", "options"))
-def scan_periods(
-    graph: Any, stack: Any, x: jax.Array, where: Any, keys: Any, options: Options
-) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    """x through every period of the stack; the weights of each layer in order, if asked for."""
-
-    def one_period(x: Any, xs: Any) -> Any:
-        state, keys = xs
-        return run_blocks(nnx.merge(graph, state).blocks, x, where, keys, options)
-
-    x, stacks = jax.lax.scan(one_period, x, (stack, keys))
-    periods = stacks[0].shape[0] if stacks else 0
-    return x, tuple(weights[period] for period in range(periods) for weights in stacks)
-
-
-def run_blocks(
-    blocks: Any, x: jax.Array, where: Any, keys: Any, options: Options
-) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    """x through the blocks one after the other; the weights of each, if asked for.
-
-    `where` is (positions, segments), `keys` the dropout key of each block or None.
-    """
-    weights = []
-    for i, block in enumerate(blocks):
-        out = _run_block(block, x, where, None if keys is None else keys[i], options)
-        x = out.y if options.return_weights else out
-        weights += [out.weights] if options.return_weights else []
-    return x, tuple(weights)
-
-
-def _run_block(block: Block, x: jax.Array, where: Any, key: Any, options: Options) -> Any:
-    keywords = dict(
-        positions=where[0], segments=where[1], deterministic=key is None, dropout_key=key,
-        return_weights=options.return_weights, backend=options.backend,
-    )  # fmt: skip
-    if not options.remat:
-        return block(x, **keywords)
-    graph, state = nnx.split(block)
-    return jax.checkpoint(lambda state, x: nnx.merge(graph, state)(x, **keywords))(state, x)
 
 
 def _refuse_future(config: Config) -> None:

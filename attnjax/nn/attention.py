@@ -10,8 +10,10 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Num
 
 from attnjax.attend import attend
+from attnjax.cache import Cache
 from attnjax.dropout import check_rate
-from attnjax.nn.dense import attention_weights, check_backend
+from attnjax.nn.cached import check_cached
+from attnjax.nn.dense import attention_weights, check_backend, check_size
 from attnjax.nn.norm import RMSNorm
 from attnjax.nn.settings import as_rope, head_sizes, pattern_for
 from attnjax.patterns import Pattern, PerHead
@@ -36,6 +38,21 @@ class WithWeights(NamedTuple):
 
     y: jax.Array  # [B, T, D]
     weights: jax.Array  # [B, N, T, S] after dropout; without it and sinks rows sum to 1, or 0 if they see no key
+
+
+class WithCache(NamedTuple):
+    """What a layer returns under `cache=`."""
+
+    y: jax.Array
+    cache: Cache
+
+
+class WithCacheAndWeights(NamedTuple):
+    """What a layer returns under `cache=` and `return_weights=True`."""
+
+    y: jax.Array
+    cache: Cache
+    weights: jax.Array  # [B, N, T, slots + T], see `Cache.step`
 
 
 class Attention(nnx.Module):
@@ -144,11 +161,11 @@ class Attention(nnx.Module):
             kv: [B, S, D] or [S, D], where keys and values come from; None means x.
             positions: where the queries stand for `rope`, [T] or [B, T], and nothing else; None means row
                 0, 1, 2, ... In self attention the keys stand there too; rows of `kv` count from 0.
-            segments: documents packed into one row, padding or lengths; see `Segments`. With its
-                positions="segment" pattern and rope both restart at every document, queries and keys, but
-                for the rows that `positions` places.
+            segments: documents packed into one row, padding or lengths; see `Segments`. Its positions="segment"
+                restarts pattern and rope at every document, but for the rows that `positions` places.
             mask: True = may look, broadcast to [B, N, T, S]; narrows the pattern.
-            cache: not available in this version, None only.
+            cache: from `init_cache` or an earlier call; x are the next T tokens of each row. Excludes kv, mask,
+                positions and dropout; segments may only be the rows' lengths, `Segments.from_lengths(q=)`.
             deterministic: True switches dropout off.
             dropout_key: a JAX key; needed with `deterministic=False` and a `dropout_rate` above 0. Layers that
                 share a key drop the same pairs, so fold the layer's number into it.
@@ -156,15 +173,15 @@ class Attention(nnx.Module):
             backend: as in `attend`.
 
         Returns:
-            y, or `WithWeights(y, weights)` with `return_weights=True`.
+            y, (y, cache), (y, weights) or (y, cache, weights), as named tuples.
 
         Raises:
-            TypeError: if `mask` is not bool.
-            ValueError: if shapes do not fit, the pattern needs T == S, an option is not available, or the
-                weights would take over 2 GiB.
+            TypeError: if `mask` is not bool, or `cache` no Cache.
+            ValueError: if shapes or the cache do not fit, the pattern needs T == S, or weights take over 2 GiB.
         """
         if cache is not None:
-            raise ValueError("cache= is not available in this version; leave it None")
+            check_cached(self, cache, x, kv, positions, segments, mask, deterministic)
+            return self._with_cache(x, cache, segments, return_weights, backend)
         q, k, v = self.project(x, kv, positions=positions, segments=segments)
         if not restarts(segments):
             check_lengths(self.pattern, q.shape[-3], k.shape[-3])
@@ -192,6 +209,41 @@ class Attention(nnx.Module):
         """Queries, keys and values as they meet in the scores: projected, normalised, rotated."""
         source = x if kv is None else kv
         self._check_inputs(x, source, positions)
+        q, k, v = self._heads(x, source)
+        if self.rope is not None:
+            q_rows, k_rows = standing(x, source, segments)
+            if positions is not None:
+                q_rows, k_rows = positions, positions if kv is None else k_rows
+            length = self.rope.length(q_rows, k_rows)
+            q, k = self.rope(q, q_rows, length), self.rope(k, k_rows, length)
+        return q, k, v
+
+    def init_cache(self, *, batch: int, max_length: int, dtype: Any = None, positions: str = "text") -> Cache:
+        """An empty cache for this layer, as `Cache.create` makes it; dtype None is the layer's own."""
+        return Cache.create(
+            self.pattern, batch=batch, num_kv_heads=self.num_kv_heads, head_dim=self.head_dim, max_length=max_length,
+            dtype=self.dtype if dtype is None else dtype, positions=positions, rope=self.rope,
+        )  # fmt: skip
+
+    def _with_cache(self, x: Any, cache: Cache, segments: Any, return_weights: bool, backend: str) -> Any:
+        self._check_inputs(x, x, None)
+        if return_weights:
+            check_backend(backend)
+            check_size((cache.batch, self.num_heads, x.shape[1], cache.slots.size + x.shape[1]))
+        q, k, v = self._heads(x, x)
+        if self.rope is not None and cache.rope is None:
+            rows = cache.length[:, None] + rows_from_0(x.shape[1])[None]
+            q, k = self.rope(q, rows), self.rope(k, rows)
+        found = cache.step(
+            q, k, v, lengths=None if segments is None else segments.q_lengths, scale=self.scale,
+            soft_cap=self.soft_cap, sink_logits=None if self.sinks is None else self.sinks[...],
+            backend=backend, return_weights=return_weights,
+        )  # fmt: skip
+        y = self._combine(found[0])
+        return WithCacheAndWeights(y, *found[1:]) if return_weights else WithCache(y, found[1])
+
+    def _heads(self, x: Any, source: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Queries, keys and values, projected and normalised."""
         q = self.query(x).reshape(*x.shape[:-1], self.num_heads, self.head_dim)
         k, v = (
             side(source).reshape(*source.shape[:-1], self.num_kv_heads, self.head_dim)
@@ -199,12 +251,6 @@ class Attention(nnx.Module):
         )
         if self.query_norm is not None and self.key_norm is not None:
             q, k = self.query_norm(q), self.key_norm(k)
-        if self.rope is not None:
-            q_rows, k_rows = standing(x, source, segments)
-            if positions is not None:
-                q_rows, k_rows = positions, positions if kv is None else k_rows
-            length = self.rope.length(q_rows, k_rows)
-            q, k = self.rope(q, q_rows, length), self.rope(k, k_rows, length)
         return q, k, v
 
     def _combine(self, o: jax.Array) -> jax.Array:

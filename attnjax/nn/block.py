@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Num
 
-from attnjax.nn.attention import Attention, WithWeights
+from attnjax.cache import Cache
+from attnjax.nn.attention import Attention, WithCache, WithCacheAndWeights, WithWeights
 from attnjax.nn.mlp import SwiGLU
 from attnjax.nn.norm import RMSNorm
 from attnjax.segments import Segments
@@ -64,21 +65,22 @@ class Block(nnx.Module):
         *,
         positions: Num[Array, "... T"] | None = None,
         segments: Segments | None = None,
+        cache: Cache | None = None,
         deterministic: bool = True,
         dropout_key: jax.Array | None = None,
         return_weights: bool = False,
         backend: str = "auto",
-    ) -> Float[Array, "B T D"] | WithWeights:
-        """One layer; the options are those of `Attention`.
+    ) -> Float[Array, "B T D"] | WithCache | WithWeights | WithCacheAndWeights:
+        """One layer; options and results are those of `Attention`.
 
         `positions` feed the attention's rope; a block without rope has no use for them.
         """
         rows = positions if self.attention.rope is not None else None
         found = self.attention(
-            self.attention_norm(x), positions=rows, segments=segments, deterministic=deterministic,
+            self.attention_norm(x), positions=rows, segments=segments, cache=cache, deterministic=deterministic,
             dropout_key=dropout_key, return_weights=return_weights, backend=backend,
         )  # fmt: skip
-        y, weights = found if return_weights else (found, None)
-        x = x.astype(self.dtype) + y
+        plain = cache is None and not return_weights
+        x = x.astype(self.dtype) + (found if plain else found.y)
         x = x + self.mlp(self.mlp_norm(x))
-        return x if weights is None else WithWeights(x, weights)
+        return x if plain else found._replace(y=x)

@@ -12,4 +12,5 @@ from attnjax.patterns.shipped import Sink as Sink
 from attnjax.patterns.shipped import Strided as Strided
 from attnjax.patterns.shipped import Where as Where
 from attnjax.patterns.shipped import Window as Window
+from attnjax.patterns.slots import Slots as Slots
 from attnjax.patterns.tile import Tile as Tile

@@ -12,6 +12,7 @@ from attnjax.patterns.count import BLOCK, count_pairs
 from attnjax.patterns.leaves import Band, Prefix
 from attnjax.patterns.parts import Part, classify_parts, parts, shown_by
 from attnjax.patterns.regions import FAR, regions
+from attnjax.patterns.slots import Slots, slots
 from attnjax.patterns.tile import Tile
 from attnjax.patterns.tiles import Rects, classify, may_hold
 
@@ -134,6 +135,11 @@ class Pattern:
         return isinstance(self._expr, Prefix)
 
     @property
+    def prefix_length(self) -> int:
+        """n of exactly `Prefix(n)`; 0 of every other pattern."""
+        return self._expr.n if isinstance(self._expr, Prefix) else 0
+
+    @property
     def has_rule(self) -> bool:
         """Whether a `Where` takes part: its tiles are PARTIAL and its counts are evaluated pair by pair."""
         return any(atom.kind == "rule" for atom in regions(self._expr).atoms)
@@ -212,6 +218,21 @@ class Pattern:
     def allows_in(self, chosen: tuple[Part, ...], q: Any, k: Any) -> Any:
         """As `allows`, of these parts alone; of a comb the pairs asked about must lie on it."""
         return shown_by(self._expr, chosen, q, k)
+
+    @typing.no_type_check
+    def slots(self, max_length: int) -> Slots:
+        """What a cache of at most `max_length` tokens keeps: a key as long as the newest query, or one after it,
+        may look at it.
+
+        Raises:
+            ValueError: if `max_length` is below 1.
+
+        Example:
+            >>> import attnjax as aj
+            >>> aj.Window(4).slots(100).size, aj.Chunked(8).slots(100).kind, aj.Strided(4).slots(100).size
+            (4, 'chunk', 100)
+        """
+        return slots(self._expr, integer("max_length", max_length, 1))
 
     @typing.no_type_check
     def tile(self, q0: Any, q1: Any, k0: Any, k1: Any, *, parts: tuple[Part, ...] | None = None) -> Any:

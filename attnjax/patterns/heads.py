@@ -9,6 +9,7 @@ import numpy as np
 
 from attnjax.patterns.base import Pattern, tile_states
 from attnjax.patterns.checks import lengths
+from attnjax.patterns.slots import Slots
 from attnjax.patterns.tile import Tile
 
 
@@ -106,6 +107,15 @@ class PerHead:
         hulls = [p.hull() for p in self.patterns]
         return functools.reduce(Pattern.__or__, hulls)
 
+    @typing.no_type_check
+    def slots(self, max_length: int) -> Slots:
+        """What a cache keeps: whatever any head needs, see `Pattern.slots`."""
+        return self.union().slots(max_length)
+
+    def union(self) -> Pattern:
+        """What any head may see."""
+        return functools.reduce(Pattern.__or__, self.patterns)
+
     @property
     def depends_on_positions(self) -> bool:
         """Whether moving the queries can change what any head sees."""
@@ -116,6 +126,11 @@ class PerHead:
         """Whether every head that sees ahead is exactly `Prefix(n)`, with one n."""
         ahead = {p for p in self.patterns if p.sees_future}
         return len(ahead) == 1 and all(p.is_prefix for p in ahead)
+
+    @property
+    def prefix_length(self) -> int:
+        """The longest prefix among the heads that are exactly `Prefix(n)`; 0 where there is none."""
+        return max(p.prefix_length for p in self.patterns)
 
     @property
     def has_rule(self) -> bool:

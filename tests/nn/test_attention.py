@@ -257,7 +257,6 @@ def test_wrong_settings_are_named_at_construction(error, match, change):
         (ValueError, r"x\(1, 4, 12\) and kv\(2, 4, 12\)", (1, 4, 12), dict(kv=jnp.ones((2, 4, 12)))),
         (ValueError, r"T=4 rows and kv S=6, but causal\(\) .* Full\(\)", (1, 4, 12), dict(kv=jnp.ones((1, 6, 12)))),
         (ValueError, "positions= feeds rope only", (1, 4, 12), dict(positions=jnp.arange(4))),
-        (ValueError, "cache= is not available in this version", (1, 4, 12), dict(cache=())),
         (TypeError, r"segments is a ArrayImpl; write Segments\(ids\)", (1, 4, 12), dict(segments=jnp.zeros(4))),
         (TypeError, "pass it as bias=", (1, 4, 12), dict(mask=jnp.ones((4, 4)))),
         (ValueError, "'tiled' does not hold the weights", (1, 4, 12), dict(return_weights=True, backend="tiled")),
