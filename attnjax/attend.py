@@ -19,8 +19,8 @@ from attnjax.patterns import Pattern, PerHead
 from attnjax.scores import Precision
 from attnjax.segments import Segments
 from attnjax.shapes import Keys, Lse, Output, Queries, Values
+from attnjax.tile_sizes import small_scores
 
-SMALL = 512 * 512  # up to this many scores a head, `auto` takes dense: a loop over tiles costs more than it saves
 log = logging.getLogger("attnjax")
 
 
@@ -107,11 +107,11 @@ def choose(call: Call, backend: str) -> tuple[str, dict[str, str]]:
             raise ValueError(f"backend={backend!r} is unknown; usable here: {names}.{hint}")
         if usable[backend] is not None:
             raise ValueError(f"backend={backend!r} cannot run this call: {usable[backend]}; usable here: {names}")
-    d = call.dims
-    small = d.T * d.S <= SMALL
+    d, most = call.dims, small_scores(jax.default_backend())
+    small = d.T * d.S <= most
     best = "dense" if small else next(n for n, why in usable.items() if why is None)
     chosen = best if backend == "auto" else backend
-    size = f"T x S = {d.T} x {d.S} is {'at most' if small else 'over'} {SMALL} scores"
+    size = f"T x S = {d.T} x {d.S} is {'at most' if small else 'over'} {most} scores"
     reasons = {}
     for name, why in usable.items():
         if name == chosen:

@@ -34,6 +34,7 @@ class Options:
     plan_by: Pattern | PerHead | None = None
     own_keys: bool = False  # row i is the query and the key of one token: self-attention with shared segment ids
     tile: tuple[int, int] | None = None  # rows and columns of a tile; None lets the backend choose
+    rows_at_once: int | None = None  # rows of tiles that a visit takes together; None lets the backend choose
 
 
 @dataclasses.dataclass(frozen=True)

@@ -64,7 +64,7 @@ def plan(
         The plan. A tile that reaches over the keys is never FULL, so padding is always masked.
     """
     whole = tile is not None or isinstance(pattern, PerHead)
-    parts = () if whole else pattern.parts()
+    parts = () if whole else tuple(x for part in pattern.parts() for x in _within_reach(part, T, S, q_offset))
     steps = sorted({1} | {part.step for part in parts})
     walks: list[Walk | None] = []
     for step in steps:
@@ -78,6 +78,16 @@ def plan(
         else:
             walks.append(cheapest(problem, heads._replace(batch=heads.batch * min(step, T))))
     return Plan(T, S, q_offset, tuple(walk for walk in walks if walk is not None))
+
+
+def _within_reach(part: Part, T: int, S: int, q_offset: int) -> list[Part]:
+    """A comb that is wider than the arrays as the one or two diagonals of it inside them: its classes are padding."""
+    if part.step <= max(T, S):
+        return [part]
+    cell, step = part.cell, part.step
+    first, end = max(cell.d0, q_offset - S + 1), min(cell.d1, q_offset + T)
+    diagonals = range(-(-first // step) * step, end, step)
+    return [part._replace(kind="band", cell=cell._replace(d0=d, d1=d + 1), step=1) for d in diagonals]
 
 
 def _in_place(

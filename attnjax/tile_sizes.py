@@ -11,6 +11,7 @@ from typing import NamedTuple
 SPEED = ((512, 1.0), (256, 0.9), (128, 0.6), (64, 0.45), (32, 0.25), (16, 0.12), (1, 0.05))
 VISIT = 50_000  # scores of a large tile that take as long as the fixed price of one visit
 BLOCK = 1 << 20  # scores that a visit holds at once, over batch and heads: 4 MiB in float32
+BATCH = 1 << 25  # scores that a visit to a batch of tiles holds at once on an accelerator: 128 MiB in float32
 SLACK = 1.35  # faster tiles may compute this many times the scores of the thriftiest ones
 QUESTIONS = 1 << 17  # tiles that a plan asks about at most, for each size that it tries
 STRETCH = 2048  # keys that are taken in one pass at most
@@ -26,6 +27,14 @@ class Heads(NamedTuple):
     batch: int
     query: int
     group: int
+
+
+def small_scores(platform: str) -> int:
+    """Up to how many scores a head computing all of them at once is faster than visiting tiles.
+
+    An accelerator pays for every visit with a dozen kernel launches, a CPU with a few microseconds.
+    """
+    return 128 * 128 if platform == "cpu" else 1024 * 1024
 
 
 def loop_sizes(heads: Heads, T: int, S: int) -> list[tuple[int, int]]:
@@ -54,3 +63,12 @@ def cost(heads: Heads, visits: int, tile_q: int, scores: int) -> float:
 def sequences_at_once(heads: Heads, tile_q: int, tile_k: int) -> int:
     """How many sequences a visit takes together, so that their scores stay in the cache."""
     return max(1, min(heads.batch, BLOCK // (heads.query * tile_q * tile_k)))
+
+
+def rows_at_once(platform: str, rows: int, scores: int) -> int:
+    """How many rows of tiles to take together, given the scores of one visit.
+
+    A loop over single tiles is bound by launches on a GPU (ten kernels or more for each tile); there the n-th tiles
+    of many rows are one batch.
+    """
+    return 1 if platform == "cpu" else max(1, min(rows, BATCH // scores))

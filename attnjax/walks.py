@@ -16,6 +16,7 @@ from attnjax.patterns.parts import Part
 from attnjax.patterns.regions import Region
 from attnjax.tile_sizes import Heads
 
+ASKED_AT_ONCE = 4096  # tiles of a table that is too small for a first look at blocks of them
 FEW = 512  # keys that get one narrow stretch for each row of tiles, where all later queries see them
 
 States = Callable[..., np.ndarray]  # (q0, q1, k0, k1) -> codes of Tile, in the walk's own rows
@@ -61,7 +62,8 @@ class Walk(NamedTuple):
         where = "in place" if self.step == 1 else f"in residue classes of {self.step}"
         sizes = [f"one pass over {stretch.size} keys" for stretch in self.stretches]
         if self.tiles:
-            sizes.append(f"{len(self.tiles.columns)} tiles of {self.tiles.size} keys ({self.tiles.full} without a mask)")
+            found, size, full = len(self.tiles.columns), self.tiles.size, self.tiles.full
+            sizes.append(f"{found} tiles of {size} keys ({full} without a mask)")
         return f"{where}: {self.rows} rows of {self.tile_q} queries, {' and '.join(sizes)}"
 
     @property
@@ -116,7 +118,7 @@ class Problem(NamedTuple):
 
 def cheapest(problem: Problem, heads: Heads) -> Walk | None:
     """The walk that costs least; None where nothing is visible."""
-    few = tuple(x for x in problem.parts if x.part.kind == "column" and x.outer.k1 <= FEW)
+    few = tuple(x for x in problem.parts if x.part.kind == "column" and x.outer.k1 <= FEW and x.outer.k0 < problem.S)
     rest = tuple(x for x in problem.parts if x not in few)
     found = [loop(problem, *size, (), problem.parts) for size in tile_sizes.loop_sizes(heads, problem.T, problem.S)]
     if few and rest:
@@ -176,11 +178,21 @@ def _reach(chosen: tuple[Local, ...], q0: np.ndarray, q1: np.ndarray, S: int) ->
 
 def tiles(states: States, T: int, S: int, tile_q: int, tile_k: int, parts: tuple[Part, ...] | None) -> Tiles:
     """Lists the tiles that hold a visible pair."""
+    codes = _codes(states, T, S, tile_q, tile_k)
+    full, partial = codes == Tile.FULL, codes == Tile.PARTIAL
+    columns = (np.nonzero(np.concatenate([full, partial], axis=1))[1] % codes.shape[1]).astype(np.int32)
+    starts = np.concatenate([[0], np.cumsum(full.sum(axis=1) + partial.sum(axis=1))]).astype(np.int32)
+    return Tiles(tile_k, columns, starts, (starts[:-1] + full.sum(axis=1)).astype(np.int32), parts)
+
+
+def _codes(states: States, T: int, S: int, tile_q: int, tile_k: int) -> np.ndarray:
+    """States of all tiles [rows, columns]; of many, blocks of 8 x 8 are asked about first, as they often agree."""
     rows, cols = np.arange(0, T, tile_q)[:, None], np.arange(0, S, tile_k)[None, :]
-    codes = states(rows, rows + tile_q, cols, cols + tile_k)
-    kept = (codes != Tile.EMPTY).sum(axis=1)
-    ranked = np.argsort(-codes, axis=1, kind="stable")  # FULL, PARTIAL, EMPTY; each from left to right
-    columns = ranked[np.arange(cols.size)[None, :] < kept[:, None]].astype(np.int32)
-    starts = np.concatenate([[0], np.cumsum(kept)]).astype(np.int32)
-    partials = (starts[:-1] + (codes == Tile.FULL).sum(axis=1)).astype(np.int32)
-    return Tiles(tile_k, columns, starts, partials, parts)
+    if rows.size * cols.size <= ASKED_AT_ONCE:
+        return states(rows, rows + tile_q, cols, cols + tile_k)
+    blocks = _codes(states, T, S, 8 * tile_q, 8 * tile_k)
+    codes = blocks.repeat(8, axis=0).repeat(8, axis=1)[: rows.size, : cols.size]
+    unsure = np.nonzero(codes == Tile.PARTIAL)
+    q0, k0 = unsure[0] * tile_q, unsure[1] * tile_k
+    codes[unsure] = states(q0, q0 + tile_q, k0, k0 + tile_k)
+    return codes

@@ -9,8 +9,8 @@ import pytest
 
 import attnjax as aj
 from attnjax.backends import tiled
-from attnjax.backends.tiled import jobs, tables
-from attnjax.backends.tiled.layout import cut
+from attnjax.backends.tiled import jobs, slices, tables
+from attnjax.backends.tiled.layout import Pass, cut
 from attnjax.door import call_of
 from tests.support.table import ROWS, Row, data, on_device
 
@@ -123,12 +123,12 @@ def test_patterns_are_static_arguments_of_jit():
 
 
 def test_auto_takes_dense_when_small_and_tiles_when_long():
-    small, long = SDS((1, 512, 2, 8), jnp.float32), SDS((1, 1024, 2, 8), jnp.float32)
+    small, long = SDS((1, 128, 2, 8), jnp.float32), SDS((1, 1024, 2, 8), jnp.float32)
     assert aj.explain(small, small, small, aj.Causal()).backend == "dense"
     why = aj.explain(long, long, long, aj.Causal())
     assert why.backend == "tiled"
-    assert why.reasons["tiled"] == "chosen: T x S = 1024 x 1024 is over 262144 scores"
-    assert why.reasons["dense"] == "can run; T x S = 1024 x 1024 is over 262144 scores, where auto takes tiled"
+    assert why.reasons["tiled"] == "chosen: T x S = 1024 x 1024 is over 16384 scores"
+    assert why.reasons["dense"] == "can run; T x S = 1024 x 1024 is over 16384 scores, where auto takes tiled"
     named = aj.explain(long, long, long, aj.Causal(), backend="dense")
     assert named.backend == "dense" and named.reasons["dense"] == "chosen: named by the caller"
 
@@ -147,27 +147,31 @@ def test_explain_prints_what_it_knows():
     assert aj.explain(x, x, x, aj.Causal(), mask=mask).tiles["full"] == 0
 
 
-@pytest.mark.parametrize("tile", [None, (8, 4)], ids=["planned", "small tiles"])
+@pytest.mark.parametrize(("tile", "together"), [(None, 1), ((8, 4), 1), ((8, 4), 2)], ids=["planned", "small", "batches"])
 @pytest.mark.parametrize("row", [r for r in ROWS if r.T > 1 and not r.rate], ids=lambda row: row.name)
-def test_explain_counts_what_a_run_visits(row, tile):
+def test_explain_counts_what_a_run_visits(row, tile, together):
     """The rows and tables that the passes walk, walked by the same loops: visits and scores equal explain's."""
     inputs, options, *_ = data(row)
     with jax.enable_x64(row.dtype == "float64"):
         call, _ = call_of(pattern=row.pattern, **on_device(inputs), **options)
         call = dataclasses.replace(call, options=dataclasses.replace(call.options, tile=tile))
         total = np.zeros(3, int)
-        for group in jobs.groups(call):
-            for walk in group.plan.walks:
-                job = jobs.Job(group.heads, group.pattern, walk)
-                laid_out = cut(jobs.call_of_job(call, job, jobs.arrays_of(call, job, call.diff)), walk)
+        for job in (job for group in jobs.groups(call) for job in jobs.jobs(call, group)):
+            walk = job.walk
+            some = slices.call_of(call, job, *slices.cut(job, (slices.tree(call, job, call.diff), slices.facts(call, job)), 0))
+            laid_out = cut(some, walk)
 
-                def one(_, i, visit, size=walk.tile_q):
-                    seen = visit(lambda n, at: n + jnp.array([not at.masked, at.masked, at.size * size], jnp.int32), jnp.zeros(3, jnp.int32))
-                    return None, (jnp.broadcast_to(seen, (1, size, 3)),)
+            def take(_, n, at, size=walk.tile_q):
+                return n + jnp.array([not at.masked, at.masked, at.size * size], jnp.int32), None
 
-                whole = walk._replace(T=walk.rows * walk.tile_q)  # so that the last row of tiles is not cut short
-                found = np.asarray(laid_out._replace(walk=whole).rows(one, None)[1][0])[0, :: walk.tile_q].sum(axis=0)
-                total += found * group.plan.classes(walk) * np.array([1, 1, row.B * len(group.heads)])
+            def end(_, n, size=walk.tile_q):
+                return [jnp.broadcast_to(n, (1, size, 3))]
+
+            steps = Pass(lambda i: (None, jnp.zeros(3, jnp.int32)), take, lambda sums, at, parcel: sums, end)
+            whole = walk._replace(T=walk.rows * walk.tile_q)  # so that the last row of tiles is not cut short
+            counts = laid_out._replace(walk=whole).rows(steps, None, together)[1][0]
+            found = np.asarray(counts)[0, :: walk.tile_q].sum(axis=0)
+            total += found * job.classes * np.array([1, 1, row.B * len(job.heads)])
     work = tiled.work(call)
     planned = [work["tiles"]["full"], work["tiles"]["partial"], work["scores"]]
     if jobs.at_run_time(call):  # the plan is what may be visited at most

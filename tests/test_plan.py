@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attnjax as aj
+from attnjax import walks
+from attnjax.patterns.checks import LARGEST
 from attnjax.plan import plan
 from attnjax.tile_sizes import Heads
 from tests.support.rules import build, compositions
@@ -112,6 +114,56 @@ def test_tiles_visited(pattern, tiles):
     p = plan(pattern, 1024, 1024, 0, ONE, False, (128, 128))
     assert p.full + p.partial == tiles
     assert p.scores == tiles * 128 * 128
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        (aj.Sink(200) & ~aj.Sink(100)) | aj.Window(4),  # sinks past the last key
+        aj.Sink(200) & ~aj.Sink(100),
+        aj.Strided(LARGEST),
+        aj.Window(3) | aj.Strided(50) | aj.Strided(90),
+        aj.Strided(LARGEST) & aj.Strided(LARGEST - 1) & aj.Strided(16) & aj.Chunked(12),  # they meet beyond any 64-bit number
+        aj.Strided(4) | (aj.Strided(LARGEST) & aj.Strided(LARGEST - 1) & ~aj.Sink(4)),
+        aj.Window(LARGEST) & ~aj.Chunked(LARGEST),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("offset", [0, 45, -45, LARGEST - 50, 50 - LARGEST])
+def test_numbers_beyond_the_arrays(pattern, offset):
+    """Nothing grows with the numbers of a pattern: a comb wider than the arrays is walked in place."""
+    p = plan(pattern, 50, 50, offset)
+    times, _ = computed(pattern, p)
+    assert np.array_equal(times, pattern.mask(50, 50, offset).astype(int))
+    assert pattern.count(50, 50, offset) == times.sum()
+    for walk in p.walks:
+        assert walk.step * walk.S <= 3 * 50, "the layout is mostly padding"
+
+
+@pytest.mark.parametrize("pattern", [aj.Causal(), aj.Prefix(300) & ~aj.Sink(9), aj.Chunked(500)], ids=str)
+def test_a_large_table_asks_about_few_tiles(pattern):
+    """Blocks of tiles are asked about first; the table is the one that asking about each tile gives."""
+    asked = 0
+
+    def states(*rects):
+        nonlocal asked
+        codes = pattern.tile(*rects)
+        asked += codes.size
+        return codes
+
+    found = walks.tiles(states, 4096, 4096, 16, 32, None)
+    few, each = asked, np.asarray(pattern.tile(*corners(4096, 16, 0), *corners(4096, 32, 1)))
+    assert few < each.size / 4
+    for i, row in enumerate(each):
+        ranked = [*np.flatnonzero(row == aj.Tile.FULL), *np.flatnonzero(row == aj.Tile.PARTIAL)]
+        assert found.columns[found.starts[i] : found.starts[i + 1]].tolist() == ranked
+        assert found.partials[i] - found.starts[i] == (row == aj.Tile.FULL).sum()
+
+
+def corners(length, size, axis):
+    """First and end of each tile, along one axis of two."""
+    first = np.arange(0, length, size)
+    return tuple(np.expand_dims(x, 1 - axis) for x in (first, first + size))
 
 
 def test_equal_patterns_share_one_plan():

@@ -12,7 +12,7 @@ import numpy as np
 from attnjax.patterns.algebra import Expr, allows
 from attnjax.patterns.lattice import clip, pairs
 from attnjax.patterns.leaves import Atom
-from attnjax.patterns.regions import Region, regions, relevant, restrict
+from attnjax.patterns.regions import FAR, Region, regions, relevant, restrict
 
 MAX_ATOMS = 10  # a cell with more atoms is evaluated: 2**atoms terms would be slower
 BLOCK = 1 << 22  # pairs evaluated at once
@@ -55,7 +55,7 @@ def _moebius(answers: list[int]) -> list[int]:
 
 def _all_hold(held: list[Atom], cell: Region, q0: int, q1: int, k0: int, k1: int) -> int:
     """Pairs of the cell at which every one of the atoms holds."""
-    step = math.lcm(*(a.size for a in held if a.kind == "step"))
+    step = min(math.lcm(*(a.size for a in held if a.kind == "step")), FAR)  # a longer one only meets at distance 0
     sizes = [a.size for a in held if a.kind == "block"]
     if not sizes:
         return pairs(q0, q1, k0, k1, cell.d0, cell.d1, step)

@@ -10,7 +10,7 @@ import numpy as np
 
 from attnjax.patterns.algebra import Expr
 from attnjax.patterns.leaves import Atom
-from attnjax.patterns.regions import Region, regions, relevant, restrict
+from attnjax.patterns.regions import FAR, Region, regions, relevant, restrict
 from attnjax.patterns.tile import Tile
 
 MAX_ATOMS = 6  # truth tables of more atoms are not walked: PARTIAL is safe
@@ -64,13 +64,13 @@ def may_hold(cell: Region, table: int, atoms: tuple[Atom, ...], rects: Rects) ->
     used = relevant(table, len(atoms))
     if not used or len(used) > MAX_ATOMS or not left.any():
         return left
-    answers = restrict(table, len(atoms), used)
-    found = np.zeros_like(left)
-    for i, answer in enumerate(answers):
+    # atoms are asked about the rectangles that reach into the cell: often few of many
+    asked, found = Rects(*(x[left] for x in (part.q0, part.q1, part.k0, part.k1))), np.zeros_like(left)
+    for i, answer in enumerate(restrict(table, len(atoms), used)):
         if answer:
             signed = [(atoms[a], bool((i >> n) & 1)) for n, a in enumerate(used)]
-            found |= _satisfiable(cell, part, low, high, signed)
-    return left & found
+            found[left] |= _satisfiable(cell, asked, low[left], high[left], signed)
+    return found
 
 
 def _satisfiable(cell: Region, part: Rects, low, high, signed) -> np.ndarray:
@@ -92,9 +92,10 @@ def _satisfiable(cell: Region, part: Rects, low, high, signed) -> np.ndarray:
 
 def _comb(low, high, step: int, never: list[int]) -> np.ndarray:
     """Is there a d in [low, high) that `step` divides and none of `never` does?"""
-    first = -(-low // step) * step
     if any(step % size == 0 for size in never):
         return np.zeros(low.shape, bool)
+    step = min(step, FAR)  # of combs that meet farther away no positions differ by more than 0 steps
+    first = -(-low // step) * step
     if not never:
         return first < high
     found = first + MAX_MULTIPLES * step < high  # too many to look at: say that it may be

@@ -35,7 +35,7 @@ FAULTS = (
     Fault("M05", "without a mask the causal rule is skipped", MASKS, "backends/dense.py",
           "visible=seen if call.mask is None else", "visible=jnp.ones_like(seen) if call.mask is None else"),
     Fault("M06", "the offset of the queries is forgotten", MASKS, "call.py",
-          "(self.options.q_offset + row)[None]", "row[None]"),
+          "return self.options.q_offset + rows if offset is None", "return rows if offset is None"),
     Fault("M08", "a row without keys divides 0 by 0", MASKS, "blend.py",
           "    empty = total == 0\n", "    empty = total < 0\n"),
     Fault("M10", "True hides on one path", MASKS, "backends/dense.py",

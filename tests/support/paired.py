@@ -20,7 +20,7 @@ SHAPES = {
     "odd": (dict(B=1, T=277, N=2, K=2), "NTS"),
     "equal": (dict(B=8, T=8, N=8, K=8, H=8, h=8), "BN"),  # a swap cannot hide behind a shape error
     "one-query": (dict(B=2, T=1, S=17, N=4, K=2, q_offset=16), "NS"),
-    "more-queries": (dict(B=1, T=151, S=70, N=2, K=2, q_offset=-5), "BTS"),  # the first see nothing, the last no key
+    "more-queries": (dict(B=1, T=290, S=170, N=2, K=2, q_offset=-60), "BTS"),  # the first see nothing, the last no key
     "fewer-queries": (dict(B=2, T=37, S=150, N=2, K=2, q_offset=113), "S"),
     "grouped": (dict(B=2, T=133, N=4, K=2), "BNTS"),
     "one-key-head": (dict(B=2, T=45, N=3, K=1), "T"),

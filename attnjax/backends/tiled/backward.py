@@ -6,103 +6,127 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from attnjax.backends.tiled.jobs import Job, arrays_of, call_of_job, float32, groups, pulled, rows_of
-from attnjax.backends.tiled.layout import Tiled, Visit, cut, sequences
-from attnjax.backends.tiled.sequences import each
+from attnjax.backends.tiled import slices
+from attnjax.backends.tiled.jobs import Job, groups, jobs
+from attnjax.backends.tiled.layout import Pass, Tiled, Visit, cut
+from attnjax.backends.tiled.slices import Sliced
 from attnjax.blend import finite_max
 from attnjax.call import Call
 
 
 def backward(call: Call, o: Any, lse: Any, d_o: Any, d_lse: Any) -> dict[str, Any]:
     """Cotangents of everything in call.diff, recomputing each tile's weights from the log-sum-exp."""
-    wide = float32(call)
+    wide = slices.wide(call)
     dtype = wide.q.dtype
+    d_lse = jnp.where(jnp.isneginf(lse), jnp.zeros_like(d_lse), d_lse)  # an empty row's is often NaN: f'(-inf)
     delta = jnp.sum(o.astype(dtype) * d_o.astype(dtype), axis=-1) - d_lse  # [B, T, N]
     rows = {"d_o": d_o.astype(dtype), "lse": finite_max(lse)[..., None], "delta": delta[..., None]}
-    total: Any = {name: jax.tree.map(lambda x: jnp.zeros(x.shape, dtype), x) for name, x in call.diff.items()}
-    for group in groups(call):
-        for walk in group.plan.walks:
-            job = Job(group.heads, group.pattern, walk)
-            found = pulled(wide, job, _job(wide, job, rows))
-            total |= {name: jax.tree.map(jnp.add, total[name], x) for name, x in found.items()}
-    if "sink_logits" in total:
+    total: dict[str, Any] = {}
+    for job in (job for group in groups(call) for job in jobs(call, group)):
+        for name, x in _job(wide, job, rows).items():
+            total[name] = jax.tree.map(jnp.add, total[name], x) if name in total else x
+    if "sink_logits" in call.diff:
         share = jnp.exp(call.diff["sink_logits"].astype(dtype)[:, None] - finite_max(lse))  # [B, T, N]
         d_sink = -jnp.sum(share * delta, axis=1)
         one = call.diff["sink_logits"].shape[0] == 1
         total["sink_logits"] = jnp.sum(d_sink, axis=0, keepdims=True) if one else d_sink
-    return {name: jax.tree.map(lambda a, b: a.astype(b.dtype), x, call.diff[name]) for name, x in total.items()}
+    zeros = jax.tree.map(jnp.zeros_like, {n: x for n, x in call.diff.items() if n not in total})  # nothing is visible
+    return {n: jax.tree.map(lambda a, b: a.astype(b.dtype), (total | zeros)[n], x) for n, x in call.diff.items()}
 
 
 def _job(call: Call, job: Job, rows: dict[str, Any]) -> dict[str, Any]:
-    """Cotangents of one job's arrays."""
-    mine = call_of_job(call, job, arrays_of(call, job, call.diff))
-    B, scale = mine.dims.B, mine.options.scale
-    shared = [n for n in ("bias", "score_params") if n in mine.diff and (n != "bias" or mine.diff[n].shape[0] < B)]
+    """Cotangents of the call's arrays through one walk."""
+    d, dtype = call.dims, call.q.dtype
+    fills = {"lse": jnp.inf}  # rows that are not there then weigh nothing
+    outer = {name: slices.rows(call, job, x, fill=fills.get(name, 0.0)) for name, x in rows.items()}
+    diff = slices.tree(call, job, call.diff)
+    arrays = diff, slices.facts(call, job)
+    zeros = jax.tree.map(lambda x: Sliced(jnp.zeros(x.x.shape, dtype), x.axis), diff, is_leaf=slices.is_sliced)
 
-    def body(summed: Any, some: Call, arrays: Any) -> Any:
-        t = cut(some, job.walk)
-        q, d_o, delta = (t.whole_rows(x) for x in (some.q, arrays["d_o"], arrays["delta"]))
-        lse = t.whole_rows(arrays["lse"], jnp.inf)  # rows of padding then weigh nothing
+    def body(totals: Any, g: Any) -> Any:
+        some = slices.call_of(call, job, *slices.cut(job, arrays, g))
+        found = _rows(some, job, slices.cut(job, outer, g))
+        return jax.tree.map(lambda total, x: slices.put(job, total, x, g, add=total.axis is None), totals, found,
+                            is_leaf=slices.is_sliced)  # fmt: skip
 
-        def row(sums: Any, i: Any, visit: Any) -> Any:
-            q_tile, do_tile, lse_tile, delta_tile = (t.queries(x, i) for x in (q, d_o, lse, delta))
-            q_tile = q_tile * scale
-            # transposed once here, because a product that contracts the rows of its left side is slow
-            columns = q_tile.swapaxes(2, 3), do_tile.swapaxes(2, 3)
+    found = slices.each(job, body, zeros)
+    done = {name: slices.restored(call, job, found[name], keys=name != "q") for name in "qkv"}
+    for name, count, heads in (("q", d.N, job.heads), ("k", d.K, job.key_heads), ("v", d.K, job.key_heads)):
+        if heads != tuple(range(count)):
+            whole = jnp.zeros((*done[name].shape[:2], count, done[name].shape[3]), dtype)
+            done[name] = whole.at[:, :, jnp.asarray(heads)].add(done[name])
+    if "bias" in found:
+        shape = jax.ShapeDtypeStruct(call.bias.shape, dtype)
+        (done["bias"],) = jax.linear_transpose(lambda x: slices.scores(call, job, x).x, shape)(found["bias"].x)
+    if "score_params" in found:
+        done["score_params"] = jax.tree.map(lambda x: x.x, found["score_params"], is_leaf=slices.is_sliced)
+    return done
 
-            def take(state: Any, at: Visit) -> Any:
-                dq, sums = state
-                k_tile = t.keys(t.k, at)
-                dots, s = t.scores(at, q_tile, k_tile)
-                p = jnp.exp(s - lse_tile)
-                ds = p * (t.keep(at, t.einsum("bkrh,bksh->bkrs", do_tile, t.keys(t.v, at))) - delta_tile)
-                more = dict(sums)
-                if "bias" in sums:
-                    more["bias"] = _add_scores(t, sums["bias"], at, ds)
-                if some.options.score_fn is not None:
-                    pull = jax.vjp(lambda x, params: t.rescored(x, at, params), dots, t.params)[1]
-                    ds, d_params = pull(ds)
-                    if "score_params" in sums:
-                        more["score_params"] = jax.tree.map(
-                            lambda a, b: a + b.astype(a.dtype), sums["score_params"], d_params)  # fmt: skip
-                slope = t.capped_slope(dots)
-                ds = ds if slope is None else ds * slope
-                more["k"] = _add_keys(sums["k"], at, t.einsum("bkhr,bkrs->bkhs", columns[0], ds))
-                more["v"] = _add_keys(sums["v"], at, t.einsum("bkhr,bkrs->bkhs", columns[1], t.keep(at, p)))
-                return dq + t.einsum("bkrs,bksh->bkrh", ds, k_tile), more
 
-            dq, sums = visit(take, (jnp.zeros_like(q_tile), sums))
-            return sums, (t.from_queries(dq * scale),)
+def _rows(call: Call, job: Job, outer: dict[str, Any]) -> dict[str, Any]:
+    """Cotangents of the arrays of some sequences."""
+    t, scale = cut(call, job.walk), call.options.scale
+    q, d_o, delta = (t.whole_rows(x) for x in (call.q, outer["d_o"], outer["delta"]))
+    lse = t.whole_rows(outer["lse"], jnp.inf)
 
-        zero = {n: jnp.zeros((x.shape[0], *x.shape[2:], x.shape[1]), t.dtype) for n, x in (("k", t.k), ("v", t.v))}
+    def begin(i: Any) -> Any:
+        q_tile, do_tile, lse_tile, delta_tile = (t.queries(x, i) for x in (q, d_o, lse, delta))
+        q_tile = q_tile * scale
+        # transposed once here, because a product that contracts the rows of its left side is slow
+        columns = q_tile.swapaxes(2, 3), do_tile.swapaxes(2, 3)
+        return (q_tile, do_tile, lse_tile, delta_tile, *columns), jnp.zeros_like(q_tile)
+
+    def take(fixed: Any, dq: Any, at: Visit) -> Any:
+        q_tile, do_tile, lse_tile, delta_tile, q_column, do_column = fixed
+        k_tile, parcel = t.keys(t.k, at), {}
+        dots, s = t.scores(at, q_tile, k_tile)
+        p = jnp.exp(s - lse_tile)
+        ds = p * (t.keep(at, t.einsum("bkrh,bksh->bkrs", do_tile, t.keys(t.v, at))) - delta_tile)
         if t.bias is not None:
-            zero["bias"] = jnp.zeros(t.bias.shape, t.dtype)
-        sums, (dq,) = t.rows(row, zero | {n: summed[n] for n in shared if n != "bias"})
-        found = {n: sums[n].transpose(0, 3, 1, 2)[:, : job.walk.S] for n in "kv"} | {"q": dq}
-        if t.bias is not None:
-            sums["bias"] = sums["bias"][:, :, : some.bias.shape[2], : some.bias.shape[3]]
-            if "bias" not in shared:
-                found["bias"] = sums["bias"]
-        more = {n: sums[n] + summed[n] if n == "bias" else sums[n] for n in shared}
-        return more, found
+            parcel["bias"] = _summed(t, t.bias.shape, ds)
+        if call.options.score_fn is not None:
+            pull = jax.vjp(lambda x, params: t.rescored(x, at, params), dots, t.params)[1]
+            ds, d_params = pull(ds)
+            if "score_params" in call.diff:
+                parcel["score_params"] = d_params
+        slope = t.capped_slope(dots)
+        ds = ds if slope is None else ds * slope
+        parcel["k"] = t.einsum("bkhr,bkrs->bkhs", q_column, ds)
+        parcel["v"] = t.einsum("bkhr,bkrs->bkhs", do_column, t.keep(at, p))
+        return dq + t.einsum("bkrs,bksh->bkrh", ds, k_tile), parcel
 
-    zeros = {n: jax.tree.map(lambda x: jnp.zeros(x.shape, mine.q.dtype), mine.diff[n]) for n in shared}
-    arrays = {name: rows_of(call, job, x) for name, x in rows.items()}
-    summed, found = each(mine, sequences(mine, job), arrays, body, zeros)
-    return found | summed
+    def gather(sums: Any, at: Visit, parcel: Any) -> Any:
+        zero = jnp.int32(0)
+        more = {n: _added(sums[n], parcel[n], (zero, zero, zero, at.start)) for n in "kv"}
+        if "bias" in parcel:
+            more["bias"] = _added(sums["bias"], parcel["bias"], t.corner(sums["bias"], at))
+        if "score_params" in parcel:
+            add = lambda a, b: a + b.astype(a.dtype)
+            more["score_params"] = jax.tree.map(add, sums["score_params"], parcel["score_params"])
+        return more
+
+    zero: dict[str, Any] = {
+        n: jnp.zeros((x.shape[0], *x.shape[2:], x.shape[1]), t.dtype) for n, x in (("k", t.k), ("v", t.v))
+    }
+    if t.bias is not None:
+        zero["bias"] = jnp.zeros(t.bias.shape, t.dtype)
+    if "score_params" in call.diff:
+        zero["score_params"] = jax.tree.map(lambda x: jnp.zeros(x.shape, t.dtype), t.params)
+    steps = Pass(begin, take, gather, lambda _, dq: [t.from_queries(dq * scale)])
+    sums, (dq,) = t.rows(steps, zero, job.together)
+    found = sums | {n: sums[n].transpose(0, 3, 1, 2)[:, : job.walk.S] for n in "kv"} | {"q": dq}
+    if t.bias is not None:
+        found["bias"] = sums["bias"][:, :, : call.bias.shape[2], : call.bias.shape[3]]
+    return found
 
 
-def _add_keys(total: Any, at: Visit, x: Any) -> Any:
-    """Adds a visit's [B, K, H, size] to [B, K, H, S']."""
-    mine = lax.dynamic_slice_in_dim(total, at.start, at.size, 3)
-    return lax.dynamic_update_slice_in_dim(total, mine + x, at.start, 3)
+def _added(total: Any, x: Any, corner: tuple[Any, ...]) -> Any:
+    """The array with x added from the corner on."""
+    return lax.dynamic_update_slice(total, lax.dynamic_slice(total, corner, x.shape) + x, corner)
 
 
-def _add_scores(t: Tiled, total: Any, at: Visit, ds: Any) -> Any:
-    """Adds a visit's cotangent of the scores to a bias cotangent, summed over the axes it broadcasts."""
+def _summed(t: Tiled, shape: tuple[int, ...], ds: Any) -> Any:
+    """A visit's cotangent of the scores, summed over the axes along which a bias of this shape broadcasts."""
     B, K, G, tile_q, size = t.split(ds).shape
-    ds = ds.reshape(B, K * G, tile_q, size)
-    axes = tuple(a for a in range(4) if total.shape[a] == 1)
-    ds = jnp.sum(ds, axis=axes, keepdims=True)
-    corner = t.corner(total, at)
-    return lax.dynamic_update_slice(total, lax.dynamic_slice(total, corner, ds.shape) + ds, corner)
+    axes = tuple(axis for axis in range(4) if shape[axis] == 1)
+    return jnp.sum(ds.reshape(B, K * G, tile_q, size), axis=axes, keepdims=True)

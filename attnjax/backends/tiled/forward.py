@@ -4,16 +4,16 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from attnjax.backends.tiled.jobs import Group, Job, arrays_of, back, call_of_job, float32, groups
-from attnjax.backends.tiled.layout import Visit, cut, sequences
-from attnjax.backends.tiled.sequences import each
-from attnjax.blend import Partial, absorb, finish, merge, of_scores, start
+from attnjax.backends.tiled import slices
+from attnjax.backends.tiled.jobs import Group, Job, groups, jobs
+from attnjax.backends.tiled.layout import Pass, Visit, cut
+from attnjax.blend import Partial, absorb, finish, of_scores, start
 from attnjax.call import Call
 
 
 def forward(call: Call) -> tuple[Any, Any]:
     """(output [B, T, N, h], log-sum-exp [B, T, N])."""
-    wide = float32(call)
+    wide = slices.wide(call)
     found = groups(call)
     results = [_group(wide, group) for group in found]
     o, lse = (joined(found, [result[n] for result in results]) for n in range(2))
@@ -30,48 +30,68 @@ def joined(found: tuple[Group, ...], arrays: list[Any]) -> Any:
 
 
 def _group(call: Call, group: Group) -> tuple[Any, Any]:
-    """(output, log-sum-exp) of heads that share a pattern: their walks merged, then the sinks."""
+    """(output, log-sum-exp) of heads that share a pattern: walk after walk, the sinks with the last one."""
     d = call.dims
     sinks = call.diff.get("sink_logits")
     if sinks is not None:
         sinks = sinks[:, jnp.asarray(group.heads)].astype(call.q.dtype)
-    jobs = [Job(group.heads, group.pattern, walk) for walk in group.plan.walks]
-    if len(jobs) == 1:
-        return _job(call, jobs[0], sinks)
-    part = start((d.B, d.T, len(group.heads)), d.h, call.q.dtype)
-    for job in jobs:
-        o, lse = _job(call, job, None)
-        part = merge(part, Partial(o, lse, jnp.where(jnp.isneginf(lse), jnp.zeros_like(lse), jnp.ones_like(lse))))
-    return finish(part, None if sinks is None else sinks[:, None])
+    found = jobs(call, group)
+    if not found:  # nothing is visible
+        nothing = start((d.B, d.T, len(group.heads)), d.h, call.q.dtype)
+        return finish(nothing, None if sinks is None else sinks[:, None])
+    before = None
+    for job in found:
+        before = _job(call, job, before, sinks if job is found[-1] else None)
+    return before
 
 
-def _job(call: Call, job: Job, sinks: Any) -> tuple[Any, Any]:
-    """(output [B, T, n, h], log-sum-exp [B, T, n]) of one walk."""
-    mine = call_of_job(call, job, arrays_of(call, job, call.diff))
-    if sinks is not None and sinks.shape[0] > 1:
-        sinks = jnp.tile(sinks, (mine.dims.B // sinks.shape[0], 1))
+def _job(call: Call, job: Job, before: Any, sinks: Any) -> tuple[Any, Any]:
+    """(output [B, T, n, h], log-sum-exp [B, T, n]) of one walk and of those `before` it."""
+    d, n, dtype = call.dims, len(job.heads), call.q.dtype
+    arrays = slices.tree(call, job, call.diff), slices.facts(call, job)
+    if sinks is not None:
+        sinks = slices.per_sequence(job, sinks)
+    if before is None:
+        shapes = ((d.B, d.T, n, d.h), dtype), ((d.B, d.T, n), dtype)
+        results = tuple(slices.laid_out(job, jnp.zeros(*shape)) for shape in shapes)
+    else:
+        results = tuple(slices.laid_out(job, x) for x in before)
 
-    def body(_: None, some: Call, arrays: Any) -> Any:
-        t = cut(some, job.walk)
-        q = t.whole_rows(some.q)
-        logits = t.per_head(arrays["sinks"])
+    def body(results: Any, g: Any) -> Any:
+        some = slices.call_of(call, job, *slices.cut(job, arrays, g))
+        so_far = None if before is None else slices.cut(job, results, g)
+        found = _rows(some, job, so_far, None if sinks is None else slices.cut(job, sinks, g))
+        return tuple(slices.put(job, total, x, g) for total, x in zip(results, found, strict=True))
 
-        def row(_: None, i: Any, visit: Any) -> Any:
-            q_tile = t.queries(q, i) * some.options.scale
+    o, lse = slices.each(job, body, results)
+    return slices.restored(call, job, o), slices.restored(call, job, lse)
 
-            def take(part: Partial | None, at: Visit) -> Partial:
-                s = t.scores(at, q_tile, t.keys(t.k, at))[1]
 
-                def blended(p: Any) -> Any:
-                    return t.einsum("bkrs,bksh->bkrh", t.keep(at, p), t.keys(t.v, at))
+def _rows(call: Call, job: Job, so_far: Any, sinks: Any) -> list[Any]:
+    """[output, log-sum-exp] of some sequences."""
+    t = cut(call, job.walk)
+    q = t.whole_rows(call.q)
+    logits = None if sinks is None else t.per_head(sinks)
+    earlier = None if so_far is None else (t.whole_rows(so_far[0]), t.whole_rows(so_far[1][..., None], -jnp.inf))
 
-                return of_scores(s, blended) if part is None else absorb(part, s, blended)
+    def begin(i: Any) -> Any:
+        q_tile = t.queries(q, i) * call.options.scale
+        if earlier is not None:
+            o, lse = t.queries(earlier[0], i), t.queries(earlier[1], i)[..., 0]
+            some = jnp.where(jnp.isneginf(lse), jnp.zeros_like(lse), jnp.ones_like(lse))
+            return q_tile, Partial(o, lse, some)
+        return q_tile, None if job.walk.stretches else start(q_tile.shape[:-1], t.v.shape[-1], t.dtype)
 
-            begin = None if job.walk.stretches else start(q_tile.shape[:-1], t.v.shape[-1], t.dtype)
-            o, lse = finish(visit(take, begin), logits)
-            return None, (t.from_queries(o), t.from_queries(lse[..., None])[..., 0])
+    def take(q_tile: Any, part: Partial | None, at: Visit) -> Any:
+        s = t.scores(at, q_tile, t.keys(t.k, at))[1]
 
-        return t.rows(row, None)
+        def blended(p: Any) -> Any:
+            return t.einsum("bkrs,bksh->bkrh", t.keep(at, p), t.keys(t.v, at))
 
-    _, (o, lse) = each(mine, sequences(mine, job), {"sinks": sinks}, body, None)
-    return back(call, job, o), back(call, job, lse)
+        return (of_scores(s, blended) if part is None else absorb(part, s, blended)), None
+
+    def end(_: Any, part: Partial) -> list[Any]:
+        o, lse = finish(part, logits)
+        return [t.from_queries(o), t.from_queries(lse[..., None])[..., 0]]
+
+    return t.rows(Pass(begin, take, lambda sums, at, parcel: sums, end), None, job.together)[1]

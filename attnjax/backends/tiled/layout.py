@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
 from attnjax.backends.tiled import tables
-from attnjax.backends.tiled.jobs import RUN_TIME_FACTS, Job, at_run_time
+from attnjax.backends.tiled.jobs import at_run_time
 from attnjax.call import Call
 from attnjax.patterns.parts import Part
-from attnjax.scores import capped, matmul_precision
+from attnjax.scores import capped
 from attnjax.shapes import compute_dtype
-from attnjax.tile_sizes import Heads, sequences_at_once
 from attnjax.visible import positions
 from attnjax.walks import Walk
 
@@ -25,6 +25,20 @@ class Visit(NamedTuple):
     size: int
     masked: bool
     parts: tuple[Part, ...] | None
+
+
+class Pass(NamedTuple):
+    """What a pass does with a row of tiles.
+
+    begin(row) -> (what stays, state); take(what stays, state, visit) -> (state, parcel); gather(sums, visit,
+    parcel) -> sums, which all rows share; end(what stays, state) -> outputs [B, tile_q, ...]. State None is told
+    apart from the first visit on (only where a stretch comes first).
+    """
+
+    begin: Callable[..., Any]
+    take: Callable[..., Any]
+    gather: Callable[..., Any]
+    end: Callable[..., Any]
 
 
 class Tiled(NamedTuple):
@@ -44,7 +58,7 @@ class Tiled(NamedTuple):
 
     def einsum(self, subscripts: str, a: Any, b: Any) -> Any:
         """In the dtype that everything is computed in."""
-        return jnp.einsum(subscripts, a, b, precision=matmul_precision(self.call.options.precision, self.call.q))
+        return jnp.einsum(subscripts, a, b, precision=self.call.options.precision)
 
     # -- arrays of one visit ------------------------------------------------------------------------------------
 
@@ -160,44 +174,85 @@ class Tiled(NamedTuple):
 
     # -- the loops ----------------------------------------------------------------------------------------------
 
-    def rows(self, row: Callable[..., Any], carry: Any) -> Any:
-        """Scan over rows of tiles: row(carry, i, visit) -> (carry, outputs [B, tile_q, ...]).
-
-        visit(body, state) runs body(state, at) over all visits of the row; state None is told apart from the
-        first visit on.
+    def rows(self, steps: "Pass", sums: Any, together: int = 1) -> tuple[Any, list[Any]]:
+        """A pass over all rows of tiles, `together` of them at once.
 
         Returns:
-            (carry, outputs [B, T, ...]).
+            (sums, outputs [B, T, ...]).
         """
         walk = self.walk
         starts = tuple(jnp.asarray(stretch.starts) for stretch in walk.stretches)
         table = None
         if walk.tiles is not None:
-            at_hand = not at_run_time(self.call)
-            table = tables.planned(walk.tiles) if at_hand else tables.found(self.call, walk, walk.tiles)
-        bounds = () if table is None else table[1:]
+            known = not at_run_time(self.call)
+            table = tables.planned(walk.tiles) if known else tables.found(self.call, walk, walk.tiles)
+        per_row = positions(walk.rows), starts, () if table is None else table[1:]
+        one = self._one_row if together == 1 else self._some_rows
+        if together > 1:
+            blocks = -(-walk.rows // together)
+            # rows of padding add nothing, and what they give is cut off
+            per_row = jax.tree.map(lambda x: _pad(x, 0, blocks * together).reshape(blocks, together), per_row)
+        columns = None if table is None else table.columns
+        sums, out = lax.scan(lambda sums, xs: one(steps, sums, columns, *xs), sums, per_row)
+        if together > 1:
+            out = [x.reshape(-1, *x.shape[2:])[: walk.rows] for x in out]
+        return sums, [self._joined(x) for x in out]
 
-        def step(carry: Any, xs: Any) -> Any:
-            i, starts, bounds = xs
+    def _one_row(self, steps: "Pass", sums: Any, columns: Any, i: Any, starts: Any, bounds: Any) -> Any:
+        walk = self.walk
+        fixed, state = steps.begin(i)
 
-            def visit(body: Callable[..., Any], state: Any) -> Any:
-                for stretch, start in zip(walk.stretches, starts, strict=True):
-                    state = body(state, Visit(i, start, stretch.size, True, stretch.parts))
-                if walk.tiles is None or table is None:
-                    return state
-                size, parts = walk.tiles.size, walk.tiles.parts
+        def visit(at: Visit, carry: Any) -> Any:
+            state, parcel = steps.take(fixed, carry[0], at)
+            return state, steps.gather(carry[1], at, parcel)
 
-                def loop(masked: bool) -> Callable[..., Any]:
-                    return lambda n, c: body(c, Visit(i, table.columns[n] * size, size, masked, parts))
+        for stretch, start in zip(walk.stretches, starts, strict=True):
+            state, sums = visit(Visit(i, start, stretch.size, True, stretch.parts), (state, sums))
+        if walk.tiles is not None:
+            size, parts, carry = walk.tiles.size, walk.tiles.parts, (state, sums)
+            for masked, low, high in ((False, bounds[0], bounds[1]), (True, bounds[1], bounds[2])):
 
-                first, middle, last = bounds
-                state = lax.fori_loop(first, middle, loop(False), state)
-                return lax.fori_loop(middle, last, loop(True), state)
+                def loop(n: Any, carry: Any, masked: bool = masked) -> Any:
+                    return visit(Visit(i, columns[n] * size, size, masked, parts), carry)
 
-            return row(carry, i, visit)
+                carry = lax.fori_loop(low, high, loop, carry)
+            state, sums = carry
+        return sums, steps.end(fixed, state)
 
-        carry, out = lax.scan(step, carry, (positions(walk.rows), starts, bounds))
-        return carry, [self._joined(x) for x in out]
+    def _some_rows(self, steps: "Pass", sums: Any, columns: Any, i: Any, starts: Any, bounds: Any) -> Any:
+        """As `_one_row` for several rows: the n-th visit of each of them is one batch of tiles."""
+        walk = self.walk
+        fixed, state = jax.vmap(steps.begin)(i)
+        real = (i > 0) | (positions(i.shape[0]) == 0)  # padding repeats row 0
+
+        def visit(size: int, masked: bool, parts: Any, start: Any, active: Any, state: Any, sums: Any) -> Any:
+            def one(fixed: Any, state: Any, i: Any, start: Any) -> Any:
+                return steps.take(fixed, state, Visit(i, start, size, masked, parts))
+
+            new, parcels = jax.vmap(one, in_axes=(0, None if state is None else 0, 0, 0))(fixed, state, i, start)
+            if state is not None:
+                new = jax.tree.map(lambda a, b: jnp.where(_column(active, a), a, b), new, state)
+
+            def add(n: Any, sums: Any) -> Any:
+                parcel = jax.tree.map(lambda x: jnp.where(active[n], x[n], jnp.zeros_like(x[n])), parcels)
+                return steps.gather(sums, Visit(i[n], start[n], size, masked, parts), parcel)
+
+            return new, sums if sums is None else lax.fori_loop(0, i.shape[0], add, sums)
+
+        for stretch, start in zip(walk.stretches, starts, strict=True):
+            state, sums = visit(stretch.size, True, stretch.parts, start, real, state, sums)
+        if walk.tiles is not None:
+            size, parts, carry = walk.tiles.size, walk.tiles.parts, (state, sums)
+            for masked, low, high in ((False, bounds[0], bounds[1]), (True, bounds[1], bounds[2])):
+
+                def loop(n: Any, carry: Any, masked: bool = masked, low: Any = low, high: Any = high) -> Any:
+                    active = low + n < high
+                    tile = columns[jnp.where(active, low + n, jnp.zeros_like(low))]
+                    return visit(size, masked, parts, tile * size, active, *carry)
+
+                carry = lax.fori_loop(0, jnp.max(high - low), loop, carry)
+            state, sums = carry
+        return sums, jax.vmap(steps.end)(fixed, state)
 
     def _joined(self, x: Any) -> Any:
         """[rows of tiles, B, tile_q, ...] -> [B, T, ...]."""
@@ -215,14 +270,11 @@ def cut(call: Call, walk: Walk) -> Tiled:
     return tiled._replace(bias=bias, mask=mask)
 
 
-def sequences(call: Call, job: Job) -> int:
-    """How many sequences of the job one visit takes together."""
-    d = call.dims
-    if at_run_time(call) and any(x.shape[0] > 1 for n, x in call.facts.items() if n in RUN_TIME_FACTS):
-        return 1
-    return sequences_at_once(Heads(d.B, d.N, d.N // d.K), job.walk.tile_q, job.walk.tile_k)
-
-
 def _pad(x: Any, axis: int, size: int, fill: float = 0.0) -> Any:
     pads = [(0, size - n if a == axis else 0) for a, n in enumerate(x.shape)]
     return x if size == x.shape[axis] else jnp.pad(x, pads, constant_values=fill)
+
+
+def _column(active: Any, like: Any) -> Any:
+    """[rows] with axes of 1 behind, as many as `like` has."""
+    return active.reshape(active.shape + (1,) * (like.ndim - 1))
