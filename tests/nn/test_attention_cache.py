@@ -89,7 +89,7 @@ def test_rows_have_lengths_of_their_own():
         (ValueError, "the cache turns keys by .* but this layer by", dict(cache=layer(aj.Window(4), rope=5.0).init_cache(batch=2, max_length=9))),
         (ValueError, "batch 3", dict(cache=layer(aj.Window(4)).init_cache(batch=3, max_length=9))),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_has_no_place_beside_a_cache_is_named(error, message, options):
     made = layer(aj.Window(4), dropout_rate=0.1)
