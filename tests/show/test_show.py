@@ -37,12 +37,14 @@ def test_the_chapters_numbers_stand_in_the_picture():
 
 
 def test_rows_are_labelled_with_positions_when_there_are_fewer_queries_than_keys():
+    """Case V04: a rectangular call."""
     rows = show.text(Causal(), 4, 10, q_offset=6).splitlines()[4:]
     assert [row.split()[0] for row in rows] == ["6", "7", "8", "9"]
     assert rows[0].split()[1] == "██" * 7 + "··" * 3  # the first query sees keys up to its own position
 
 
 def test_long_patterns_are_small_quick_pictures():
+    """Case V04: a long call, aggregated."""
     start = time.perf_counter()
     drawn = show.text(Window(3), 4096)
     assert time.perf_counter() - start < 5
