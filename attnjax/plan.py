@@ -106,7 +106,7 @@ def _in_place(
             if isinstance(pattern, PerHead) or (whole and some == local):
                 found = pattern.tile(*rects)
             else:
-                found = pattern.tile(*rects, parts=tuple(x.part for x in some))
+                found = pattern.tile_in(tuple(x.part for x in some), *rects)
             return np.where((found == Tile.FULL) & ((q1 > T) | (k1 > S) | masked), Tile.PARTIAL, found)
 
         return states

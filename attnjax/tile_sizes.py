@@ -1,8 +1,8 @@
 """Which tiles suit a device: the one place where sizes are chosen.
 
-Costs are in scores of a large tile. The numbers were measured on two CPU cores with AVX-512 and 1 MiB of L2
+Costs are in scores of a large tile. The numbers for a CPU were measured on two cores with AVX-512 and 1 MiB of L2
 cache each (benchmarks/LOG.md): matrix products of few rows run at a fraction of the speed of large ones, and
-every visit to a tile has a fixed price.
+every visit to a tile has a fixed price. Those for accelerators are estimates: nothing was timed on one.
 """
 
 from typing import NamedTuple

@@ -23,27 +23,36 @@ def ours(work):
     return functools.partial(aj.attend, pattern=aj.parse(work.pattern))
 
 
-def visible(work):
-    """bool [T, T] for peers that know a pattern only as an array."""
+def must_fit(work):
+    """Refuses work whose scores a peer that holds them all cannot hold."""
     if work.T > MASK_LIMIT:
         raise Unable(f"it would hold {work.heads} x {work.T} x {work.T} scores")
+
+
+def visible(work):
+    """bool [T, T] for peers that know a pattern only as an array."""
+    must_fit(work)
     at = np.arange(work.T)
     return jnp.asarray(rule(work.pattern)(at[:, None], at[None, :]))
 
 
-def jax_nn(work):
-    """jax.nn.dot_product_attention; its window counts the keys before the query, not the query."""
-    mask = visible(work)
+def said(work):
+    """The pattern in the options of jax.nn, whose window counts the keys before the query, not the query."""
     match leaves(work.pattern):
         case [("full", _)]:
-            options = {}
+            return {}
         case [("causal", _)]:
-            options = {"is_causal": True}
+            return {"is_causal": True}
         case [("window", n)]:
-            options = {"is_causal": True, "local_window_size": (n - 1, 0)}
+            return {"is_causal": True, "local_window_size": (n - 1, 0)}
         case _:
-            options = {"mask": mask[None, None]}
-    return functools.partial(jax.nn.dot_product_attention, **options)
+            return {"mask": visible(work)[None, None]}
+
+
+def jax_nn(work):
+    """jax.nn.dot_product_attention."""
+    must_fit(work)
+    return functools.partial(jax.nn.dot_product_attention, **said(work))
 
 
 def flax_nnx(work):
@@ -63,16 +72,7 @@ def tokamax(work):
     except ImportError as error:
         raise Unable("tokamax is not installed") from error
     flags.FLAGS(sys.argv[:1])  # else tokamax reads this program's own options as absl flags, and refuses them
-    match leaves(work.pattern):
-        case [("full", _)]:
-            options = {}
-        case [("causal", _)]:
-            options = {"is_causal": True}
-        case [("window", n)]:
-            options = {"is_causal": True, "local_window_size": (n - 1, 0)}
-        case _:
-            options = {"mask": visible(work)[None, None]}
-    return functools.partial(library.dot_product_attention, implementation="xla_chunked", **options)
+    return functools.partial(library.dot_product_attention, implementation="xla_chunked", **said(work))
 
 
 SIDES = {"attnjax": ours, "jax.nn": jax_nn, "flax": flax_nnx, "tokamax": tokamax}

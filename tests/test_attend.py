@@ -180,14 +180,14 @@ def test_explain_counts_what_a_run_visits(row, tile, together):
         assert total.tolist() == planned
 
 
+@pytest.mark.parametrize("pattern", [aj.Window(6) | aj.Sink(2), aj.Causal()], ids=str)
 @pytest.mark.parametrize("segments", [None, "packed"])
-def test_run_time_tiles_are_the_least(segments):
+def test_run_time_tiles_are_the_least(segments, pattern):
     """Tiles that a traced offset or segments leave without a visible pair are not visited."""
     T, tile, offset = 40, (8, 4), 24
     ids = jnp.asarray(np.repeat([0, 1, 2], [11, 20, 9]), jnp.int32)
     x = ones(1, T, 1, 4)
     more = {"segments": aj.Segments(ids)} if segments else {"q_offset": jnp.int32(offset)}
-    pattern = aj.Window(6) | aj.Sink(2)
     call, _ = call_of(x, x, x, pattern, **more)
     call = dataclasses.replace(call, options=dataclasses.replace(call.options, tile=tile))
     (group,) = jobs.groups(call)

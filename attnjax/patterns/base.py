@@ -235,7 +235,7 @@ class Pattern:
         return slots(self._expr, integer("max_length", max_length, 1))
 
     @typing.no_type_check
-    def tile(self, q0: Any, q1: Any, k0: Any, k1: Any, *, parts: tuple[Part, ...] | None = None) -> Any:
+    def tile(self, q0: Any, q1: Any, k0: Any, k1: Any) -> Any:
         """State of the rectangle of query positions [q0, q1) and key positions [k0, k1).
 
         Positions are absolute; a tile knows no lengths, so clip to them first. EMPTY and FULL are promises,
@@ -243,7 +243,6 @@ class Pattern:
 
         Args:
             q0, q1, k0, k1: ints, or integer arrays that broadcast.
-            parts: look at these parts of the pattern alone; None means all of it.
 
         Returns:
             A `Tile` for ints; an int8 array of its codes for arrays.
@@ -256,9 +255,11 @@ class Pattern:
             >>> aj.Causal().tile(0, 4, 0, 4), aj.Causal().tile(4, 8, 0, 4), aj.Causal().tile(0, 4, 4, 8)
             (<Tile.PARTIAL: 1>, <Tile.FULL: 2>, <Tile.EMPTY: 0>)
         """
-        if parts is not None:
-            return tile_states(lambda *rects: classify_parts(self._expr, parts, Rects(*rects)), q0, q1, k0, k1)
         return tile_states(lambda *rects: classify(self._expr, *rects), q0, q1, k0, k1)
+
+    def tile_in(self, chosen: tuple[Part, ...], q0: Any, q1: Any, k0: Any, k1: Any) -> Any:
+        """As `tile`, of these parts alone; PARTIAL where only several of them together show a rectangle."""
+        return tile_states(lambda *rects: classify_parts(self._expr, chosen, Rects(*rects)), q0, q1, k0, k1)
 
 
 def tile_states(classify_arrays: Any, q0: Any, q1: Any, k0: Any, k1: Any) -> Any:
