@@ -5,18 +5,25 @@ const language = (() => {
   const counted = (name, low, why) => ({ name, low, why });
   const WINDOW = "a window counts the query itself, so it is at least 1; for no limit write Causal()";
   const SIDE = "it counts keys beside the query, so it is at least 0; for no limit write None";
-  const NAMES = { // arguments, and the rule that they make
+  const NAMES = {
+    // arguments, and the rule that they make
     full: [[], () => patterns.rule("band", null, null)],
     causal: [[], () => patterns.rule("band", null, 0)],
     window: [[counted("window", 1, WINDOW)], (w) => patterns.rule("band", w - 1, 0)],
     band: [["left", "right"].map((side) => counted(side, 0, SIDE)), (l, r) => patterns.rule("band", l, r)],
-    sink: [[counted("n", 1, "a sink keeps at least 1 token; for none leave Sink out")], (n) => patterns.rule("sink", n)],
+    sink: [
+      [counted("n", 1, "a sink keeps at least 1 token; for none leave Sink out")],
+      (n) => patterns.rule("sink", n),
+    ],
     strided: [[counted("stride", 1, "visible keys are at least 1 apart")], (s) => patterns.rule("strided", s)],
     chunked: [[counted("size", 1, "a chunk holds at least 1 token")], (s) => patterns.rule("chunked", s)],
-    prefix: [[counted("n", 1, "a prefix holds at least 1 token; for none write Causal()")],
-      (n) => patterns.rule("prefix", n)],
+    prefix: [
+      [counted("n", 1, "a prefix holds at least 1 token; for none write Causal()")],
+      (n) => patterns.rule("prefix", n),
+    ],
   };
-  const TOKEN = /\s*(?:(?<name>[A-Za-z_][\p{L}\p{N}_]*)|(?<int>[+-]?\d[\p{L}\p{N}_]*(?:\.[\p{L}\p{N}_]*)?)|(?<sign>[()|&~,]))/uy;
+  const TOKEN =
+    /\s*(?:(?<name>[A-Za-z_][\p{L}\p{N}_]*)|(?<int>[+-]?\d[\p{L}\p{N}_]*(?:\.[\p{L}\p{N}_]*)?)|(?<sign>[()|&~,]))/uy;
 
   const quoted = (text) => {
     const quote = text.includes("'") ? '"' : "'";
@@ -133,7 +140,8 @@ const language = (() => {
           const { word, place } = token || this.token;
           this.fail(`expected an int or none, found ${named(word)}`, place);
         }
-        if (token.kind === "int" && !/^[+-]?\d+$/.test(token.word)) this.fail(`'${token.word}' is not an int`, token.place);
+        if (token.kind === "int" && !/^[+-]?\d+$/.test(token.word))
+          this.fail(`'${token.word}' is not an int`, token.place);
         // BigInt, so that the message about a number that is too large can name it exactly
         const digits = token.word.replace(/^[+-]/, "");
         found.push(token.kind === "name" ? null : BigInt(digits) * (token.word[0] === "-" ? -1n : 1n));
@@ -160,11 +168,12 @@ const language = (() => {
   }
   function shared(a, b) {
     let [best, at, bt] = [0, 0, 0];
-    for (let i = 0; i < a.length; i++) for (let j = 0; j < b.length; j++) {
-      let n = 0;
-      while (i + n < a.length && j + n < b.length && a[i + n] === b[j + n]) n++;
-      if (n > best) [best, at, bt] = [n, i, j];
-    }
+    for (let i = 0; i < a.length; i++)
+      for (let j = 0; j < b.length; j++) {
+        let n = 0;
+        while (i + n < a.length && j + n < b.length && a[i + n] === b[j + n]) n++;
+        if (n > best) [best, at, bt] = [n, i, j];
+      }
     if (!best) return 0;
     return best + shared(a.slice(0, at), b.slice(0, bt)) + shared(a.slice(at + best), b.slice(bt + best));
   }

@@ -13,7 +13,8 @@ const patterns = (() => {
   const rule = (kind, ...args) => ({ kind, args });
   const FULL = rule("band", null, null); // null is an unbounded side
   const NOTHING = { not: FULL };
-  const RULES = { // whether query q may look at key k
+  const RULES = {
+    // whether query q may look at key k
     band: (q, k, [left, right]) => (left === null || q - k <= left) && (right === null || k - q <= right),
     sink: (q, k, [n]) => k < n && k <= q,
     prefix: (q, k, [n]) => k <= q || (q < n && k < n),
@@ -56,14 +57,16 @@ const patterns = (() => {
   const gcd = (a, b) => (b ? gcd(b, a % b) : a);
   const lcm = (a, b) => (a / gcd(a, b)) * b;
 
-  function join(a, b) { // one rule for a | b, or null
+  function join(a, b) {
+    // one rule for a | b, or null
     const [x, y] = [a.args[0], b.args[0]];
     if (a.kind === "band") return rule("band", ...a.args.map((side, i) => widest(side, b.args[i])));
     if (a.kind === "sink" || a.kind === "prefix") return rule(a.kind, Math.max(x, y));
     const [small, large] = [Math.min(x, y), Math.max(x, y)];
     return large % small ? null : rule(a.kind, a.kind === "strided" ? small : large);
   }
-  function meet(a, b) { // one rule for a & b, or null
+  function meet(a, b) {
+    // one rule for a & b, or null
     const [x, y] = [a.args[0], b.args[0]];
     if (a.kind === "band") return rule("band", ...a.args.map((side, i) => narrowest(side, b.args[i])));
     if (a.kind === "sink" || a.kind === "prefix") return rule(a.kind, Math.min(x, y));
@@ -80,7 +83,8 @@ const patterns = (() => {
     }
     return a.kind && a.kind === b.kind ? (op === "&" ? meet(a, b) : join(a, b)) : null;
   }
-  function merged(op, terms) { // terms: Map from text to expression
+  function merged(op, terms) {
+    // terms: Map from text to expression
     const done = [];
     for (const term of sorted(terms.values())) {
       for (const other of done) {
@@ -120,7 +124,8 @@ const patterns = (() => {
   // Thresholds of d = q - k, k and q cut the plane into cells; in a cell a rule is constant but for its atom.
   function cuts(leaf) {
     const [n, right] = leaf.args;
-    if (leaf.kind === "band") return { d: [right === null ? [] : -right, n === null ? [] : n + 1].flat(), k: [], q: [] };
+    if (leaf.kind === "band")
+      return { d: [right === null ? [] : -right, n === null ? [] : n + 1].flat(), k: [], q: [] };
     if (leaf.kind === "strided") return { d: [0], k: [], q: [] };
     if (leaf.kind === "chunked") return { d: [0, n], k: [], q: [] };
     return { d: [0], k: [n], q: leaf.kind === "prefix" ? [n] : [] };
@@ -142,7 +147,8 @@ const patterns = (() => {
     if (q0 >= q1 || k0 >= k1) return 0n;
     const [n, m, first, s] = [q1 - q0, k1 - k0, q0 - k1 + 1, step].map(BigInt);
     const within = (x) => (x < 0n ? 0n : x > n + m ? n + m : x);
-    const ramp = (u, start) => { // sum of t + 1 - start over start <= t < u on the comb
+    const ramp = (u, start) => {
+      // sum of t + 1 - start over start <= t < u on the comb
       const t0 = start + ((((-first - start) % s) + s) % s);
       const terms = u > t0 ? (u - t0 + s - 1n) / s : 0n;
       return terms * (t0 + 1n - start) + (s * terms * (terms - 1n)) / 2n;
@@ -181,7 +187,9 @@ const patterns = (() => {
     const found = leaves(expr);
     const atoms = [...new Map(found.filter((l) => ORDER.indexOf(l.kind) > 2).map((l) => [text(l), l]))];
     if (atoms.length > MOST_ATOMS) {
-      throw new Error(`${atoms.length} different strides and chunks; the page counts patterns of at most ${MOST_ATOMS}`);
+      throw new Error(
+        `${atoms.length} different strides and chunks; the page counts patterns of at most ${MOST_ATOMS}`,
+      );
     }
     const edges = (axis, low, high) => {
       const inner = found.flatMap((leaf) => cuts(leaf)[axis]).filter((v) => low < v && v < high);
@@ -190,18 +198,27 @@ const patterns = (() => {
     const [qs, ks, ds] = [edges("q", 0, T), edges("k", 0, T), edges("d", 1 - T, T)];
     const ranges = (e) => e.slice(1).map((high, i) => [e[i], high]);
     let total = 0n;
-    for (const [q0, q1] of ranges(qs)) for (const [k0, k1] of ranges(ks)) for (const [d0, d1] of ranges(ds)) {
-      if (q1 - k0 <= d0 || q0 - k1 + 1 >= d1) continue;
-      const sets = [...Array(1 << atoms.length).keys()].map((bits) => atoms.filter((_, a) => (bits >> a) & 1));
-      const terms = sets.map((set) => Number(holds(expr, q0, k0, d0, new Map(set))));
-      for (let bit = 1; bit < terms.length; bit <<= 1) { // weights whose sums over subsets are the answers
-        for (let i = 0; i < terms.length; i++) if (i & bit) terms[i] -= terms[i ^ bit];
-      }
-      terms.forEach((weight, i) => {
-        const cell = [q0, q1, k0, k1, d0, d1];
-        if (weight) total += BigInt(weight) * allHold(sets[i].map(([, leaf]) => leaf), cell);
-      });
-    }
+    for (const [q0, q1] of ranges(qs))
+      for (const [k0, k1] of ranges(ks))
+        for (const [d0, d1] of ranges(ds)) {
+          if (q1 - k0 <= d0 || q0 - k1 + 1 >= d1) continue;
+          const sets = [...Array(1 << atoms.length).keys()].map((bits) => atoms.filter((_, a) => (bits >> a) & 1));
+          const terms = sets.map((set) => Number(holds(expr, q0, k0, d0, new Map(set))));
+          for (let bit = 1; bit < terms.length; bit <<= 1) {
+            // weights whose sums over subsets are the answers
+            for (let i = 0; i < terms.length; i++) if (i & bit) terms[i] -= terms[i ^ bit];
+          }
+          terms.forEach((weight, i) => {
+            const cell = [q0, q1, k0, k1, d0, d1];
+            if (weight)
+              total +=
+                BigInt(weight) *
+                allHold(
+                  sets[i].map(([, leaf]) => leaf),
+                  cell,
+                );
+          });
+        }
     return total;
   }
 
@@ -214,11 +231,12 @@ const patterns = (() => {
   // Tiles of size x size over `shares`: each {q0, q1, k0, k1, state}, state 0 empty, 1 partial, 2 full.
   function tiles(grid, size) {
     const found = [];
-    for (let q0 = 0; q0 < grid.length; q0 += size) for (let k0 = 0; k0 < grid.length; k0 += size) {
-      const cells = grid.slice(q0, q0 + size).flatMap((row) => row.slice(k0, k0 + size));
-      const state = cells.every((share) => share === 1) ? 2 : cells.some((share) => share > 0) ? 1 : 0;
-      found.push({ q0, q1: Math.min(q0 + size, grid.length), k0, k1: Math.min(k0 + size, grid.length), state });
-    }
+    for (let q0 = 0; q0 < grid.length; q0 += size)
+      for (let k0 = 0; k0 < grid.length; k0 += size) {
+        const cells = grid.slice(q0, q0 + size).flatMap((row) => row.slice(k0, k0 + size));
+        const state = cells.every((share) => share === 1) ? 2 : cells.some((share) => share > 0) ? 1 : 0;
+        found.push({ q0, q1: Math.min(q0 + size, grid.length), k0, k1: Math.min(k0 + size, grid.length), state });
+      }
     return found;
   }
 
