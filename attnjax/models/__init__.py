@@ -8,3 +8,4 @@ from attnjax.models.generate import Generated as Generated
 from attnjax.models.generate import generate as generate
 from attnjax.models.load import load as load
 from attnjax.models.save import save as save
+from attnjax.models.tokenizer import tokenizer as tokenizer

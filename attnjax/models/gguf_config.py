@@ -60,7 +60,7 @@ def _score_width(config: dict[str, Any], layers_of_27b: int) -> float:
     """Scores are divided by its square root: the head's width, but for the models of 27B."""
     if config["num_hidden_layers"] == layers_of_27b:
         return config["hidden_size"] / config["num_attention_heads"]
-    return config["head_dim"]
+    return float(config["head_dim"])
 
 
 FAMILIES = {

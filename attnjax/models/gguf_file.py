@@ -58,7 +58,10 @@ def open_gguf(path: Path) -> Source:
     architecture = header.values["general.architecture"]
 
     def published(name: str) -> np.ndarray:
-        return _as_published(read(names[name]), names[name], architecture, config)
+        try:
+            return _as_published(read(names[name]), names[name], architecture, config)
+        except ValueError as fault:
+            raise ValueError(f"{path}: {fault}") from None
 
     return Source(str(path), config, {name: shapes[ours] for name, ours in names.items()}, published)
 
@@ -83,12 +86,12 @@ def _dequantised(quants: Any, path: Path, name: str, weight: Weight) -> np.ndarr
         file.seek(weight.start)
         data = file.read(weight.size)
     if len(data) != weight.size:
-        raise ValueError(f"{path} became shorter after its header was read")
+        raise ValueError("the file became shorter after its header was read")
     rows = np.frombuffer(data, np.uint8).reshape(*weight.shape[:-1], -1)
     try:
         return quants.dequantize(rows, kind).reshape(weight.shape)
     except NotImplementedError:
-        raise ValueError(f"{path}: weight {name!r} is of the kind {kind.name}, which cannot be dequantised") from None
+        raise ValueError(f"weight {name!r} is of the kind {kind.name}, which cannot be dequantised") from None
 
 
 def _names(header: Header) -> dict[str, str]:

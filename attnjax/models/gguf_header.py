@@ -1,9 +1,9 @@
 """Reading the header of a GGUF file as what it is: bytes that anyone may have written.
 
-A GGUF file (llama.cpp's format, https://github.com/ggml-org/ggml/blob/master/docs/gguf.md) is a magic number, a version,
-two counts, named values, descriptions of the weights, and their bytes. The header is walked here and not by
-`gguf.GGUFReader`, which trusts its counts: an array that claims 2**60 elements keeps it busy for ever. What it
-says is compared with the size of the file before memory is taken.
+A GGUF file (llama.cpp's format, https://github.com/ggml-org/ggml/blob/master/docs/gguf.md) is a magic number, a
+version, two counts, named values, descriptions of the weights, and their bytes. The header is walked here and not by
+`gguf.GGUFReader`, which trusts its counts (an array that claims 2**60 elements keeps it busy for ever) and takes
+twenty times as long. What it says is compared with the size of the file before memory is taken.
 """
 
 import math
@@ -76,7 +76,7 @@ def _describe(reader: "_Reader", blocks: dict[int, tuple[int, int]]) -> tuple[st
         reader.fail(f"weight {name!r} is of the unknown kind {kind}")
     numbers, size = blocks[kind]
     if min(shape) < 1 or shape[-1] % numbers:
-        reader.fail(f"weight {name!r} has the shape {shape}; sizes are at least 1, the last one a multiple of {numbers}")
+        reader.fail(f"weight {name!r} has the shape {shape}; sizes are above 0, the last one a multiple of {numbers}")
     start = reader.number("u8", f"the place of {name!r}")
     return name, Weight(shape, kind, start, math.prod(shape) // numbers * size)
 
@@ -90,7 +90,7 @@ def _placed(reader: "_Reader", found: list[tuple[str, Weight]], alignment: Any) 
         if name in weights:
             reader.fail(f"weight {name!r} stands twice")
         if weight.start != end:
-            reader.fail(f"weight {name!r} starts at byte {weight.start} of the weights; the one before it ends at {end}")
+            reader.fail(f"weight {name!r} starts at byte {weight.start} of the weights, the one before ends at {end}")
         if base + end + weight.size > reader.size:
             reader.fail(f"it is truncated: weight {name!r} {weight.shape} ends at byte {base + end + weight.size}")
         weights[name] = weight._replace(start=base + end)
