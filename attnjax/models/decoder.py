@@ -253,7 +253,17 @@ def make_block(config: Config, letter: str, key: jax.Array) -> Block:
     (Radford et al. 2019, GPT-2), so that the stream keeps its size with depth."""
     rngs = nnx.Rngs(key)
     shared = dict(dtype=config.dtype, param_dtype=config.param_dtype)
-    attention = Attention(
+    attention = make_attention(config, letter, rngs)
+    options = dict(use_bias=config.mlp_bias, activation=config.activation)
+    mlp = SwiGLU(config.d_model, config.ff_dim, rngs=rngs, **options, **shared)
+    for kernel in (attention.out.kernel, mlp.down.kernel):
+        kernel[...] = kernel[...] * jnp.asarray((2 * config.num_layers) ** -0.5, config.param_dtype)
+    return Block(attention, mlp, norm_eps=config.norm_eps, post_norms=config.post_norms, **shared)
+
+
+def make_attention(config: Config, letter: str, rngs: nnx.Rngs) -> Attention:
+    """The attention of a block of this letter."""
+    return Attention(
         config.d_model,
         config.num_heads,
         config.num_kv_heads,
@@ -268,14 +278,10 @@ def make_block(config: Config, letter: str, key: jax.Array) -> Block:
         out_bias=config.out_bias,
         learned_sinks=config.learned_sinks,
         dropout_rate=config.dropout_rate,
+        dtype=config.dtype,
+        param_dtype=config.param_dtype,
         rngs=rngs,
-        **shared,
     )
-    options = dict(use_bias=config.mlp_bias, activation=config.activation)
-    mlp = SwiGLU(config.d_model, config.ff_dim, rngs=rngs, **options, **shared)
-    for kernel in (attention.out.kernel, mlp.down.kernel):
-        kernel[...] = kernel[...] * jnp.asarray((2 * config.num_layers) ** -0.5, config.param_dtype)
-    return Block(attention, mlp, norm_eps=config.norm_eps, post_norms=config.post_norms, **shared)
 
 
 def _stacked(config: Config, keys: jax.Array) -> Period:

@@ -29,8 +29,8 @@ class Embedding(nnx.Module):
 
     Raises:
         TypeError: if a size is no int, `scale` no number, or tokens are not integers.
-        ValueError: if a size is below 1, `scale` not finite, or a token of an eager call is not in [0, vocab_size). While tracing
-            the tokens are not known: there such a token gives a vector of NaN.
+        ValueError: if a size is below 1, `scale` not finite, or a token of an eager call is not in [0, vocab_size).
+            While tracing the tokens are not known: there such a token gives a vector of NaN.
 
     Example:
         >>> import jax.numpy as jnp
