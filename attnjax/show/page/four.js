@@ -26,7 +26,7 @@ function drawFour(stage, data) {
     const { tokens } = data.sentences[state.sentence];
     state.row = Math.min(state.row, tokens.length - 1);
     state.column = Math.min(state.column, tokens.length - 1);
-    maps = data.heads.map((head, h) => map(head, data.weights[state.sentence][h], tokens));
+    maps = data.heads.slice(0, 4).map((head, h) => map(head, data.weights[state.sentence][h], tokens));
     board.replaceChildren(...maps.map((m) => m.element));
     mark();
   }

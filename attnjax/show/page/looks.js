@@ -88,7 +88,7 @@ function drawLooks(stage, data) {
   }
   function draw() {
     const head = data.heads[state.head];
-    about.replaceChildren(el("b", {}, head.where ? `${head.where}. ` : ""), head.about);
+    about.replaceChildren(el("b", {}, head.where ? `Head ${head.where}. ` : ""), head.about);
     panels.forEach(({ from, to, shares, lines, list, says, name }, s) => {
       const { tokens } = data.sentences[s];
       const row = state.words[s];

@@ -47,9 +47,9 @@ def steps() -> dict[str, Any]:
     return {"tokens": list(c.tokens), "trace": {name: plain(array) for name, array in found._asdict().items()}}
 
 
-def plain(array: np.ndarray) -> list[Any]:
-    """Nested lists; JSON knows no infinity, so None stands for -inf."""
-    return [plain(row) for row in array] if array.ndim else [None if array == -np.inf else float(array)][0]
+def plain(rows: np.ndarray) -> list[list[float | None]]:
+    """Rows as lists; JSON knows no infinity, so None stands for -inf."""
+    return [[None if number == -np.inf else number for number in row] for row in rows.tolist()]
 
 
 def saturation() -> dict[str, Any]:

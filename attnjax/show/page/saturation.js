@@ -3,6 +3,7 @@
 function drawSaturation(stage, data) {
   const { el, svg, fixed } = dom;
   const sizes = data.sizes;
+  let now = sizes.indexOf(64);
   const SIDES = [
     ["raw", "softmax(q·k)", "var(--second)"],
     ["scaled", "softmax(q·k ÷ √d)", "var(--accent)"],
@@ -47,41 +48,38 @@ function drawSaturation(stage, data) {
 
   // -- the chart: gradient against size, one line a side --------------------------------------------------------------
 
-  const [W, H, LEFT, BOTTOM] = [680, 170, 44, 28];
-  const most = Math.max(...data.averages.map((a) => Math.max(a.raw.gradient, a.scaled.gradient))) * 1.15;
-  const x = (i) => LEFT + (i / (sizes.length - 1)) * (W - LEFT - 96);
-  const y = (g) => H - BOTTOM - (g / most) * (H - BOTTOM - 12);
-  const marker = svg("line", { class: "axis", y1: 8, y2: H - BOTTOM, "stroke-dasharray": "3 3" });
-  const points = SIDES.map(([, , colour]) => svg("circle", { r: 4.5, fill: colour }));
-  const line = (side) => data.averages.map((a, i) => `${i ? "L" : "M"}${x(i)} ${y(a[side].gradient)}`).join("");
+  const [HEIGHT, LEFT, RIGHT, BOTTOM] = [170, 44, 92, 28];
   const last = sizes.length - 1;
-  const chart = svg(
-    "svg",
-    {
-      class: "chart",
-      viewBox: `0 0 ${W} ${H}`,
-      role: "img",
-      "aria-label": "Mean gradient against vector size: it vanishes without the division and stays level with it",
-    },
-    svg("line", { class: "axis", x1: LEFT, x2: x(last), y1: y(0), y2: y(0) }),
-    [0, 0.05, 0.1].map((g) => svg("text", { x: LEFT - 8, y: y(g) + 4, "text-anchor": "end" }, g ? String(g) : "0")),
-    sizes.map((size, i) =>
-      [1, 4, 16, 64, 256, 1024].includes(size)
-        ? svg("text", { x: x(i), y: H - 8, "text-anchor": "middle" }, dom.whole(size))
-        : null,
-    ),
-    SIDES.map(([side, , colour]) => svg("path", { d: line(side), stroke: colour })),
-    SIDES.map(([side, , colour]) =>
-      svg(
-        "text",
-        { x: x(last) + 10, y: y(data.averages[last][side].gradient) + 4, style: `fill: ${colour}` },
-        side === "raw" ? "not divided" : "÷ √d",
-      ),
-    ),
-    svg("text", { x: LEFT, y: 10 }, "mean gradient"),
-    marker,
-    points,
-  );
+  const most = Math.max(...data.averages.map((a) => Math.max(a.raw.gradient, a.scaled.gradient))) * 1.15;
+  const chart = svg("svg", {
+    class: "chart",
+    role: "img",
+    "aria-label": "Mean gradient against vector size: it vanishes without the division and stays level with it",
+  });
+  // As wide as the figure is, with letters of one size, so it is drawn anew when that changes.
+  function plot() {
+    const x = (i) => LEFT + (i / last) * (chart.clientWidth - LEFT - RIGHT);
+    const y = (g) => HEIGHT - BOTTOM - (g / most) * (HEIGHT - BOTTOM - 12);
+    const text = (words, x, y, anchor, fill) =>
+      svg("text", { x, y, "text-anchor": anchor, style: fill && `fill: ${fill}` }, words);
+    const ends = { raw: "not divided", scaled: "÷ √d" };
+    chart.replaceChildren(
+      text("mean gradient", LEFT, 10),
+      ...[0, 0.05, 0.1].map((g) => text(String(g), LEFT - 8, y(g) + 4, "end")),
+      ...[0, 2, 4, 6, 8, 10].map((i) => text(dom.whole(sizes[i]), x(i), HEIGHT - 8, "middle")),
+      svg("line", { class: "axis", x1: LEFT, x2: x(last), y1: y(0), y2: y(0) }),
+      svg("line", { class: "axis", x1: x(now), x2: x(now), y1: 14, y2: y(0), "stroke-dasharray": "3 3" }),
+      ...SIDES.flatMap(([side, , colour]) => {
+        const heights = data.averages.map((a) => y(a[side].gradient));
+        const path = heights.map((height, i) => `${i ? "L" : "M"}${x(i)} ${height}`).join("");
+        return [
+          svg("path", { d: path, stroke: colour }),
+          svg("circle", { cx: x(now), cy: heights[now], r: 4.5, fill: colour }),
+          text(ends[side], x(last) + 10, heights[last] + 4, "start", colour),
+        ];
+      }),
+    );
+  }
 
   function show(i) {
     for (const { side, bars, told } of sides) {
@@ -99,22 +97,17 @@ function drawSaturation(stage, data) {
         fixed(average.gradient, 4),
       ]);
     }
-    marker.setAttribute("x1", x(i));
-    marker.setAttribute("x2", x(i));
-    points.forEach((point, n) => {
-      point.setAttribute("cx", x(i));
-      point.setAttribute("cy", y(data.averages[i][SIDES[n][0]].gradient));
-    });
+    now = i;
+    plot();
     const { raw, scaled } = data.averages[i];
     says.replaceChildren(
       `Over 1,000 draws the raw scores spread by ${fixed(raw.spread, 1)}; √${dom.whole(sizes[i])} is ` +
         `${fixed(Math.sqrt(sizes[i]), 1)}. Divided, they spread by ${fixed(scaled.spread, 2)}.`,
     );
   }
-  const start = sizes.indexOf(64);
   const control = dom.slider(
     "Vector size d_k",
-    { low: 0, high: last, value: start, show: (i) => dom.whole(sizes[i]) },
+    { low: 0, high: last, value: now, show: (i) => dom.whole(sizes[i]) },
     show,
   );
   control.element.firstChild.replaceChildren("Vector size ", el("i", {}, "d", el("sub", {}, "k")));
@@ -128,5 +121,6 @@ function drawSaturation(stage, data) {
     says,
     chart,
   );
-  show(start);
+  new ResizeObserver(plot).observe(chart);
+  show(now);
 }
