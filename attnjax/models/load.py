@@ -32,7 +32,6 @@ from attnjax.patterns import Pattern, PerHead, parse
 from attnjax.visible import check_pattern
 
 
-
 @typing.no_type_check
 def load(
     path: str | os.PathLike,
@@ -135,7 +134,7 @@ def _published(path: Path) -> Iterator[Source | None]:
         with open_file(path) as file:
             is_gguf = file.read(len(MAGIC)) == MAGIC
         if not is_gguf:
-            raise ValueError(f"{path} is a file, but no GGUF file: give one, or a folder of models.save or Hugging Face")
+            raise ValueError(f"{path} is a file, but no GGUF file; a folder is one of models.save or Hugging Face")
         yield open_gguf(path)
         return
     if not (path / CONFIG_FILE).exists():

@@ -169,7 +169,7 @@ def test_wrong_arguments_are_named(folder, error, match, arguments):
 @pytest.mark.parametrize(
     "match, write",
     [
-        ("x.what is a file, but no GGUF file: give one, or a folder of", {"x.what": b"what"}),
+        ("x.what is a file, but no GGUF file; a folder is one of", {"x.what": b"what"}),
         ("x.pt is a pickle", {"x.pt": pickle.dumps({"a": 1})}),
         (r"x.gguf \(8 bytes\) is damaged or manipulated: the number of weights takes 8", {"x.gguf": b"GGUF\3\0\0\0"}),
         ("is a Hugging Face folder: not supported in this version, only folders written by models.save", {
