@@ -169,9 +169,9 @@ def test_wrong_arguments_are_named(folder, error, match, arguments):
 @pytest.mark.parametrize(
     "match, write",
     [
-        ("is a file: not supported in this version, only folders written by models.save", {"x.bin": b"what"}),
-        ("is a file: not supported", {"x.pt": pickle.dumps({"a": 1})}),
-        ("x.gguf is a GGUF file: not supported in this version, only folders written", {"x.gguf": b"GGUF\3\0\0\0"}),
+        ("x.what is a file, but no GGUF file; a folder is one of", {"x.what": b"what"}),
+        ("x.pt is a pickle", {"x.pt": pickle.dumps({"a": 1})}),
+        (r"x.gguf \(8 bytes\) is damaged or manipulated: the number of weights takes 8", {"x.gguf": b"GGUF\3\0\0\0"}),
         ("is a Hugging Face folder: not supported in this version, only folders written by models.save", {
             "config.json": b'{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}'}),
         ("format=None, but models.load reads 'attnjax' only", {"config.json": b'{"d_model": 4}'}),
