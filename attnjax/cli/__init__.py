@@ -3,4 +3,4 @@
 argparse, because the command comes with the core install and adds no dependency to it.
 """
 
-from attnjax.cli.main import main as main
+from attnjax.cli.command import main as main

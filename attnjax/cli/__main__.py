@@ -2,6 +2,6 @@
 
 import sys
 
-from attnjax.cli.main import main
+from attnjax.cli.command import main
 
 sys.exit(main())

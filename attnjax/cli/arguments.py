@@ -44,11 +44,10 @@ def add_lengths(parser: argparse.ArgumentParser, default: int | None = None) -> 
 
 
 def add_heads(parser: argparse._ActionsContainer) -> None:
-    """--heads, --kv-heads, --head-dim and --batch; None where the caller said nothing."""
+    """--heads, --kv-heads and --head-dim; None where the caller said nothing."""
     parser.add_argument("--heads", type=whole(1), metavar="N", help="query heads")
     parser.add_argument("--kv-heads", type=whole(1), metavar="K", help="key and value heads (default: as many)")
     parser.add_argument("--head-dim", type=whole(1), metavar="H", help="size of a head")
-    parser.add_argument("--batch", type=whole(1), metavar="B", help="sequences (default: 1)")
 
 
 def one_line(error: Exception) -> str:

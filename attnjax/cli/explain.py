@@ -5,7 +5,7 @@ import argparse
 import jax
 import jax.numpy as jnp
 
-from attnjax.cli.arguments import PATTERN_HELP, add_heads, add_lengths, pattern
+from attnjax.cli.arguments import PATTERN_HELP, add_heads, add_lengths, pattern, whole
 from attnjax.explain import Explanation, explain
 from attnjax.patterns import PerHead
 
@@ -28,6 +28,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def add_call(parser: argparse._ActionsContainer) -> None:
     """What a call has besides a pattern and lengths."""
     add_heads(parser)
+    parser.add_argument("--batch", type=whole(1), metavar="B", help="sequences (default: 1)")
     parser.add_argument("--dtype", choices=DTYPES, help="of q, k and v (default: float32)")
     parser.add_argument("--backend", metavar="NAME", help="auto (the default), or one that `attnjax explain` lists")
 

@@ -2,6 +2,7 @@
 
 import typing
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -73,7 +74,7 @@ def heads(
     return _one_head(found, layer, n, query, _name(names, layer, n), title)
 
 
-def _place(found: Weights, head: tuple[int, int]) -> tuple[int, int]:
+def _place(found: Weights, head: Any) -> tuple[int, int]:
     """The layer and the head asked for, both there."""
     if not isinstance(head, tuple | list) or len(head) != 2:
         raise TypeError(f"head={head!r} must be a pair (layer, head)")

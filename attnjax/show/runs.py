@@ -27,7 +27,7 @@ class Run(NamedTuple):
     levels: dict[str, float]
 
 
-def read_run(run: str | os.PathLike | Mapping[str, Any], keys: Sequence[str]) -> Run:
+def read_run(run: Any, keys: Sequence[str]) -> Run:
     """A folder, a metrics.jsonl, or a mapping from names to (steps, values)."""
     if isinstance(run, Mapping):
         return Run("", tuple(_series(str(name), *_pair(name, given)) for name, given in run.items()), {})
@@ -78,7 +78,7 @@ def _lines(path: pathlib.Path) -> list[dict[str, Any]]:
     return lines
 
 
-def _points(path: pathlib.Path, lines: list[dict[str, Any]], key: str) -> list[tuple[float, float]]:
+def _points(path: pathlib.Path, lines: list[dict[str, Any]], key: str) -> list[tuple[float | int, float | int]]:
     points = [(line["step"], line[key]) for line in lines if key in line]
     for step, value in points:
         if not isinstance(value, int | float):

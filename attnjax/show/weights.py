@@ -1,6 +1,5 @@
 """Attention weights as they are drawn: checked at the door, shrunk to a few cells, the sink's share apart."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +25,7 @@ class Weights(NamedTuple):
         return bool((self.missing > SINK).any())
 
 
-def checked_weights(weights: Any, tokens: Sequence[str], keys: Sequence[str] | None) -> Weights:
+def checked_weights(weights: Any, tokens: Any, keys: Any) -> Weights:
     """The weights and their words, or an error that says what does not fit."""
     array = np.asarray(weights)
     if array.ndim != 4:
@@ -51,7 +50,7 @@ def checked_weights(weights: Any, tokens: Sequence[str], keys: Sequence[str] | N
     return Weights(array, words, columns)
 
 
-def _words(name: str, words: Sequence[str]) -> tuple[str, ...]:
+def _words(name: str, words: Any) -> tuple[str, ...]:
     if isinstance(words, str):
         raise TypeError(f"{name} is one str, {words[:20]!r}: give a list of words, one for each position")
     found = tuple(words)

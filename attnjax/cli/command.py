@@ -5,7 +5,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn
 
 from attnjax.cli import cost, explain, show
 from attnjax.cli.arguments import one_line
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _write(text: str, out: TextIO) -> int:
+def _write(text: str, out: Any) -> int:
     """Writes text without colours or control codes, so that it pipes; a reader may stop early."""
     try:
         text.encode(out.encoding or "utf-8")
