@@ -199,3 +199,17 @@ def test_it_pipes():
         shell=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, timeout=120, cwd=ROOT,
     )  # fmt: skip
     assert early.stderr == b"" and early.stdout.startswith(b"causal()")
+
+
+def documented():
+    """Every command that a document shows."""
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for block in re.findall(r"^```sh\n(.*?)^```", path.read_text(), re.M | re.S):
+            yield from (line for line in block.splitlines() if line.startswith("attnjax "))
+
+
+@pytest.mark.parametrize("line", [line for line in dict.fromkeys(documented()) if not line.startswith("attnjax figures")])
+def test_the_commands_in_the_documents_run(line, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = run(capsys, *shlex.split(line.partition(" #")[0])[1:])
+    assert (status, err) == (0, "") and out
