@@ -31,7 +31,7 @@ def edit_config(folder, *gone, **changes):
 def weights_of(path):
     """{name: array} of a safetensors file."""
     with WeightsFile(path) as file:
-        return file.read()[0]
+        return {name: array.copy() for name, array in file.read()[0].items()}
 
 
 def write_weights(path, weights):
