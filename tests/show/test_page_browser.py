@@ -57,7 +57,7 @@ def test_both_themes_can_be_read_and_the_button_switches(open_page, scheme):
 
 def test_nothing_reaches_over_a_narrow_screen(open_page):
     page = open_page(**PHONE)
-    page.get_by_text("Tiles", exact=True).tap()
+    page.get_by_role("radio", name="Tiles").tap()
     page.focus("#steps .stage")
     for _ in range(12):
         page.keyboard.press("ArrowRight")
@@ -94,7 +94,7 @@ def test_a_word_is_chosen_by_mouse_keyboard_and_touch(open_page):
     assert says.inner_text() == "“The” looks at “The” 100%."
     to = page.locator("#looks .panel").first.locator(".to li")
     assert [item.get_attribute("class") for item in to.all()] == ["strong"] + ["future"] * 10
-    page.get_by_text("Previous word", exact=True).first.click()
+    page.get_by_role("radio", name="Previous word").check()
     page.locator("#looks .from").first.press("End")
     assert says.inner_text().startswith("“tired” looks at “too” ")
 
@@ -126,7 +126,7 @@ def test_four_heads_answer_for_the_pair_under_the_mouse(open_page):
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowRight")
     assert page.locator("#four .answer").first.inner_text() == "query “the” → key “street”: hidden, it comes later"
-    page.locator("#four").get_by_text("… wide").click()
+    page.locator("#four").get_by_role("radio", name="… wide").check()
     page.focus("#four .heat >> nth=0")
     for _ in range(20):
         page.keyboard.press("ArrowDown")

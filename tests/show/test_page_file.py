@@ -12,8 +12,7 @@ from flax import nnx
 import attnjax as aj
 from attnjax import heads, models
 from attnjax.show import CHAPTER, page
-from attnjax.show.page import hand_set, numbers, sources, trained
-from attnjax.show.page import write as writing
+from attnjax.show.page import assemble, hand_set, numbers, sources, trained
 
 FOLDER = pathlib.Path(page.__file__).parent
 
@@ -45,7 +44,7 @@ def test_nothing_is_fetched(html):
 
 def test_every_script_of_the_folder_is_in_the_page_and_keeps_the_budget(html):
     scripts = sorted(path.name for path in FOLDER.glob("*.js"))
-    assert sorted(writing.SCRIPTS) == scripts
+    assert sorted(assemble.SCRIPTS) == scripts
     for name in scripts:
         text = (FOLDER / name).read_text()
         assert text in html and text.startswith("// ") and '"use strict";' in text, name
@@ -71,8 +70,12 @@ def test_the_steps_are_those_of_trace(data):
 def test_saturation_is_the_librarys(data):
     found = data["saturation"]
     for d, draw, average in zip(found["sizes"], found["draws"], found["averages"], strict=True):
-        many = heads.saturation(d)
-        assert average["raw"] == {"spread": many.raw.spread, "largest": many.raw.largest, "gradient": many.raw.gradient}
+        if d == 64:  # other draws of the same kind: a thousand of them agree within a few percent
+            many = heads.saturation(d)
+            for side, theirs in (("raw", many.raw), ("scaled", many.scaled)):
+                for name in ("spread", "largest", "gradient"):
+                    assert average[side][name] == pytest.approx(getattr(theirs, name), rel=0.1), (side, name)
+        assert average["raw"]["spread"] == pytest.approx(np.sqrt(d), rel=0.1)
         raw, scaled = (np.array(draw[side]["scores"]) for side in ("raw", "scaled"))
         np.testing.assert_allclose(scaled, raw / np.sqrt(d), rtol=1e-5)
         for side, scores in (("raw", raw), ("scaled", scaled)):
@@ -115,10 +118,10 @@ NASTY = "</script><img src=x onerror=alert(1)>", "a & b", "\u2028\u2029", "<!--"
 
 
 def test_no_text_can_leave_the_data(html):
-    text = writing.embedded(list(NASTY))
+    text = assemble.embedded(list(NASTY))
     assert json.loads(text) == list(NASTY)
     assert not set("<>&\u2028\u2029") & set(text)
-    whole = writing.html({"tokens": list(NASTY)})
+    whole = assemble.html({"tokens": list(NASTY)})
     assert whole.count("</script>") == html.count("</script>")
     (found,) = re.findall(r'id="data">(.*?)</script>', whole, re.S)
     assert json.loads(found) == {"tokens": list(NASTY)}
@@ -126,7 +129,7 @@ def test_no_text_can_leave_the_data(html):
 
 def test_numbers_that_json_does_not_know_are_refused():
     with pytest.raises(ValueError, match="JSON compliant"):
-        writing.embedded([float("nan")])
+        assemble.embedded([float("nan")])
     assert numbers.plain(np.array([[0.5, -np.inf]])) == [[0.5, None]]
 
 
@@ -139,6 +142,7 @@ def small(folder, vocab=trained.VOCAB):
     return folder
 
 
+@pytest.mark.slow
 def test_a_model_that_train_check_left_is_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = small(tmp_path / trained.LEFT / trained.ROW)
@@ -158,6 +162,7 @@ def test_a_model_that_train_check_left_is_found(tmp_path, monkeypatch):
     assert len(best) == 2 and scene.plain()["heads"][0]["name"] == "Previous token"
 
 
+@pytest.mark.slow
 def test_a_model_of_another_task_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"vocabulary of 64; the figures read .*mqar-gqa"):
         sources.find(small(tmp_path / "other", vocab=64))
@@ -172,11 +177,12 @@ def test_a_missing_model_is_named_and_no_page_is_written(tmp_path):
 def test_an_earlier_page_is_replaced_as_a_whole(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "index.html").write_text("old")
-    monkeypatch.setattr(writing, "html", lambda data: 1 / 0)
+    monkeypatch.setattr(assemble, "data", lambda scene: {})
+    monkeypatch.setattr(assemble, "html", lambda data: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         page.write(tmp_path)
     assert (tmp_path / "index.html").read_text() == "old"
-    monkeypatch.setattr(writing, "html", lambda data: "new")
+    monkeypatch.setattr(assemble, "html", lambda data: "new")
     assert page.write(tmp_path).read_text() == "new"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["index.html"]
 

@@ -14,9 +14,8 @@ from attnjax.scores import scores
 from attnjax.show.chapter import CHAPTER
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-KEYS = 6
-# The draw whose bars are shown: undivided it saturates as d grows, one key with nearly everything from d = 64 on.
-DRAW = 42
+KEYS, DRAWS = 6, 1000
+DRAW = 231  # the one that is shown: the larger d, the more one key has, and from d = 64 on nearly everything
 
 # {w} is the window, which the reader slides.
 PATTERNS = (
@@ -53,27 +52,32 @@ def plain(rows: np.ndarray) -> list[list[float | None]]:
 
 
 def saturation() -> dict[str, Any]:
-    """Figure 5.3: one draw at every size, its vectors growing, and `heads.saturation` over many draws."""
-    q, *k = jax.random.normal(jax.random.key(DRAW), (1 + KEYS, max(SIZES)), jnp.float32)
+    """Figure 5.3: the same vectors at every size, their first d numbers; one draw of many, and all their averages."""
+    random = np.random.default_rng(0)
+    q_BTNH = jnp.asarray(random.standard_normal((DRAWS, 1, 1, max(SIZES)), np.float32))
+    k_BSKH = jnp.asarray(random.standard_normal((DRAWS, KEYS, 1, max(SIZES)), np.float32))
     draws, averages = [], []
     for d in SIZES:
-        q_THN, k_SHN = q[None, None, :d], jnp.stack(k)[:, None, :d]
-        raw = scores(q_THN, k_SHN, scale=1.0)[0, 0]
-        draws.append({"raw": _softmaxed(raw), "scaled": _softmaxed(scores(q_THN, k_SHN)[0, 0])})
-        many = heads.saturation(d, keys=KEYS)
-        averages.append({"raw": _averages(many.raw), "scaled": _averages(many.scaled)})
+        first = (jnp.arange(max(SIZES)) < d).astype(jnp.float32)  # zeros beyond d: one shape, one compiled program
+        raw_BNTS = scores(q_BTNH * first[None, None, None], k_BSKH, scale=1.0)
+        both = {"raw": _softmaxed(raw_BNTS), "scaled": _softmaxed(raw_BNTS * d**-0.5)}
+        draws.append({side: _shown(found) for side, found in both.items()})
+        averages.append({side: _averages(found) for side, found in both.items()})
     return {"sizes": list(SIZES), "draws": draws, "averages": averages}
 
 
-def _softmaxed(s: jax.Array) -> dict[str, list[float]]:
-    """Scores of one query, their weights, and d weight / d score of each."""
-    w = weights(s[None, None], jnp.ones((1, KEYS), bool))[0, 0]
-    found = {"scores": s, "weights": w, "gradients": w * (1 - w)}
-    return {name: np.asarray(array, np.float64).tolist() for name, array in found.items()}
+def _softmaxed(s_BNTS: jax.Array) -> heads.Softmaxed:
+    w_BNTS = weights(s_BNTS, jnp.ones((1, KEYS), bool))
+    return heads.Softmaxed(*(x[:, 0, 0] for x in (s_BNTS, w_BNTS, w_BNTS * (1 - w_BNTS))))
 
 
-def _averages(many: heads.Softmaxed) -> dict[str, float]:
-    return {"spread": many.spread, "largest": many.largest, "gradient": many.gradient}
+def _shown(found: heads.Softmaxed) -> dict[str, list[float]]:
+    """The draw whose bars are shown."""
+    return {name: np.asarray(x[DRAW], np.float64).tolist() for name, x in found._asdict().items()}
+
+
+def _averages(found: heads.Softmaxed) -> dict[str, float]:
+    return {"spread": found.spread, "largest": found.largest, "gradient": found.gradient}
 
 
 def computed() -> dict[str, Any]:

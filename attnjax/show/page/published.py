@@ -45,8 +45,8 @@ def _places(path: pathlib.Path, tokens: list[tuple[str, ...]]) -> dict[str, int]
     whole = all(word in tired for word in asked.values()) and LAST[1] in wide
     if not whole or [word if word != LAST[1] else LAST[0] for word in wide] != tired:
         raise ValueError(
-            f"{path}: its tokenizer cuts the sentence into {' | '.join(tired)}; the figures need animal, street, it, tired "
-            "and wide as whole tokens"
+            f"{path}: its tokenizer cuts the sentence into {' | '.join(tired)}; the figures need animal, street, it, "
+            "tired and wide as whole tokens"
         )
     return {name: tired.index(word) for name, word in asked.items()}
 
@@ -58,7 +58,8 @@ def _coreference(w_BLNTT: np.ndarray, at: dict[str, int]) -> list[tuple[str, str
     swing = (wide - tired)[..., last, street] + (tired - wide)[..., last, animal]
     layer, head = _highest(swing)
     about = (
-        f"Of all heads the last word swings this one most: “wide” gives {wide[layer, head, last, street]:.2f} to “street”, "
+        "Of all heads the last word swings this one most: "
+        f"“wide” gives {wide[layer, head, last, street]:.2f} to “street”, "
         f"“tired” {tired[layer, head, last, animal]:.2f} to “animal”."
     )
     found = [("Tired or wide?", about, layer, head)]
@@ -78,11 +79,10 @@ def _highest(scores: np.ndarray) -> tuple[int, int]:
 def _reported(report: heads.Report) -> list[tuple[str, str, int, int]]:
     """The highest previous-token, first-token and induction heads of the report."""
     asked = (
-        ("Previous word", "previous_token", "On average {:.2f} of each word's attention goes to the word before it."),
-        ("Resting", "first_token", "With nothing to find, attention is parked on the first word: {:.2f} of it, on average."),
+        ("Previous word", "previous_token", "On average {:.2f} of each word’s attention goes to the word before it."),
+        ("Resting", "first_token", "With nothing to find, attention is parked on the first word: {:.2f} on average."),
         ("Induction", "induction",
-         "On text that repeats, {:.2f} goes to what followed the same word last time. Nothing repeats here, so it mostly "
-         "rests."),
+         "On text that repeats, {:.2f} goes to what followed the same word last time. Nothing repeats here, so it rests."),
     )  # fmt: skip
     found = []
     for name, score, about in asked:

@@ -39,7 +39,7 @@ def scene(folder: pathlib.Path) -> Scene:
     chosen = _choose(w_BLNTT, rows)
     sentences = tuple(
         Sentence(label, tuple(map(_word, row)), len(row) - 1)
-        for label, row in zip(("Four pairs, then the keys", "The same keys, bound anew"), rows, strict=True)
+        for label, row in zip(("Four pairs, then the keys", "The same keys, bound anew"), rows.tolist(), strict=True)
     )
     weights = tuple(np.stack([w[layer, head] for _, layer, head in chosen]) for w in w_BLNTT)
     named = tuple(Head(name, f"{layer}.{head}", about) for (name, about), layer, head in chosen)

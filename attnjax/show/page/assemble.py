@@ -10,7 +10,9 @@ import typing
 from typing import Any
 
 from attnjax.show.page import numbers
+from attnjax.show.page.scene import Scene
 from attnjax.show.page.sources import find
+from attnjax.show.whole import write_whole
 
 # In the order in which they use each other.
 SCRIPTS = (
@@ -47,22 +49,24 @@ def write(out: str | os.PathLike, *, model: str | os.PathLike | None = None) -> 
         ...     page.write(folder).name
         'index.html'
     """
-    text = html(data(model))
+    return write_scene(out, find(model))
+
+
+def write_scene(out: str | os.PathLike, scene: Scene) -> pathlib.Path:
+    """The page with these heads."""
+    text = html(data(scene))
     folder = pathlib.Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    path, half = folder / "index.html", folder / ".index.html.half"
-    half.write_text(text, encoding="utf-8")
-    os.replace(half, path)  # a page that is open never sees half a file
-    return path
+    return write_whole(folder / "index.html", text)
 
 
-def data(model: str | os.PathLike | None = None) -> dict[str, Any]:
+def data(scene: Scene) -> dict[str, Any]:
     """Everything that the page draws, as plain lists and numbers."""
     return {
         "steps": numbers.steps(),
         "saturation": numbers.saturation(),
         "computed": numbers.computed(),
-        "heads": find(model).plain(),
+        "heads": scene.plain(),
     }
 
 
