@@ -14,7 +14,7 @@ PAGES = {  # page -> (package, how its names are written, what it is)
     "attnjax": ("attnjax", "aj.", "Patterns, the steps of the formula, and attention: `import attnjax as aj`."),
     "nn": ("attnjax.nn", "nn.", "Modules for flax nnx: `from attnjax import nn`."),
     "models": ("attnjax.models", "models.", "Language models: `from attnjax import models`."),
-    "show": ("attnjax.show", "show.", "Pictures of patterns: `from attnjax import show`."),
+    "show": ("attnjax.show", "show.", "Pictures of patterns, plans, heads and runs: `from attnjax import show`."),
 }
 HEADINGS = {"Args": "Arguments", "Returns": "Returns", "Raises": "Raises", "Example": "Example"}
 WIDTH = 100  # signatures longer than this take a line for each parameter
