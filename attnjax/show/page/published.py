@@ -25,8 +25,7 @@ def scene(path: pathlib.Path) -> Scene:
     tokens = [tuple(tokenizer.decode([i]) for i in row) for row in rows]
     at = _places(path, tokens)
     model = models.load(path)
-    found = jax.jit(lambda model, tokens: model(tokens, return_weights=True).weights)(model, jnp.asarray(rows))
-    w_BLNTT = np.stack([np.asarray(layer, np.float64) for layer in found], axis=1)
+    w_BLNTT = attention(model, rows)
     chosen = _coreference(w_BLNTT, at) + _reported(heads.report(model, jnp.asarray(rows)))
     layers, own = w_BLNTT.shape[1:3]
     return Scene(
@@ -36,6 +35,12 @@ def scene(path: pathlib.Path) -> Scene:
         tuple(Head(name, f"{layer}.{head}", about) for name, about, layer, head in chosen),
         tuple(np.stack([w[layer, head] for *_, layer, head in chosen]) for w in w_BLNTT),
     )
+
+
+def attention(model: models.Decoder, rows: list[list[int]]) -> np.ndarray:
+    """Every head's weights on rows of tokens, [B, layers, heads, T, T]."""
+    found = jax.jit(lambda model, tokens: model(tokens, return_weights=True).weights)(model, jnp.asarray(rows))
+    return np.stack([np.asarray(layer, np.float64) for layer in found], axis=1)
 
 
 def _places(path: pathlib.Path, tokens: list[tuple[str, ...]]) -> dict[str, int]:
@@ -82,7 +87,7 @@ def _reported(report: heads.Report) -> list[tuple[str, str, int, int]]:
         ("Previous word", "previous_token", "On average {:.2f} of each word’s attention goes to the word before it."),
         ("Resting", "first_token", "With nothing to find, attention is parked on the first word: {:.2f} on average."),
         ("Induction", "induction",
-         "On text that repeats, {:.2f} goes to what followed the same word last time. Nothing repeats here, so it rests."),
+         "On text that repeats, {:.2f} goes to what followed the same word last time. Nothing repeats here: it rests."),
     )  # fmt: skip
     found = []
     for name, score, about in asked:

@@ -2,11 +2,10 @@
 
 import pathlib
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from attnjax import heads, models
+from attnjax.show.page.published import attention
 from attnjax.show.page.scene import Head, Scene, Sentence
 
 LEFT = pathlib.Path("runs", "check", "models")  # where `train check` leaves them, from the folder that it ran in
@@ -34,8 +33,7 @@ def scene(folder: pathlib.Path) -> Scene:
         )
     rows = np.array([[token for pair in pairs for token in pair] + [t for key in ASKED for t in (key, 0)][:-1]
                      for pairs in SEQUENCES])  # fmt: skip
-    found = jax.jit(lambda model, tokens: model(tokens, return_weights=True).weights)(model, jnp.asarray(rows))
-    w_BLNTT = np.stack([np.asarray(layer, np.float64) for layer in found], axis=1)
+    w_BLNTT = attention(model, rows.tolist())
     chosen = _choose(w_BLNTT, rows)
     sentences = tuple(
         Sentence(label, tuple(map(_word, row)), len(row) - 1)
