@@ -8,7 +8,7 @@ from jax.core import Tracer
 
 from attnjax.heads.rules import RULES, At, Terms, xp_of
 from attnjax.patterns.checks import integer
-from attnjax.shapes import check_float, shown, to_rank
+from attnjax.shapes import check_float, shown
 
 ABOVE = 1e-3  # rows of float32 weights sum to 1 within much less
 
@@ -58,8 +58,10 @@ def enter(weights: Any, q_offset: Any, tokens: Any = None) -> tuple[Any, At]:
     xp = xp_of(weights)
     weights = xp.asarray(weights)
     row, col = (xp.arange(n, dtype=np.int32) for n in (T, S))
-    at = At(row + offset, col)
-    return weights, at if tokens is None else at._replace(tokens=_beside(weights, tokens, xp))
+    if tokens is not None:
+        got = shown(tokens=check_ids(tokens), weights=weights)
+        tokens = beside(tokens, weights.shape[:-2], S, "weights [b, .., T, S]", got)
+    return weights, At(row + offset, col, tokens)
 
 
 def _check_rows(weights: Any) -> None:
@@ -73,17 +75,18 @@ def _check_rows(weights: Any) -> None:
         raise ValueError(f"a row of weights sums to {most:.4f}; a row sums to 1, or less with a learned sink")
 
 
-def _beside(weights: Any, tokens: Any, xp: Any) -> Any:
-    """Tokens with as many axes as the weights, less one."""
+def beside(tokens: Any, lead: tuple[int, ...], S: int, of: str, got: str) -> Any:
+    """Tokens [S] or [b, S] with as many axes as leading ones and S."""
+    own = tokens.shape[:-1]
+    if tokens.ndim < 1 or tokens.shape[-1] != S or own != lead[: len(own)]:
+        raise ValueError(f"tokens must be [S], or [b, S] with {of}; got {got}")
+    tokens = tokens if isinstance(tokens, np.ndarray) else jnp.asarray(tokens)
+    return tokens.reshape(*own, *(1,) * (len(lead) - len(own)), S)
+
+
+def check_ids(tokens: Any) -> Any:
+    """Tokens, if they are an array of integers."""
     if not hasattr(tokens, "dtype") or not jnp.issubdtype(tokens.dtype, jnp.integer):
         what = f"dtype {tokens.dtype}" if hasattr(tokens, "dtype") else f"a {type(tokens).__name__}"
         raise TypeError(f"tokens are {what}; token ids are an integer array")
-    lead, own = weights.shape[:-2], tokens.shape[:-1]
-    if tokens.ndim < 1 or tokens.shape[-1] != weights.shape[-1] or own != lead[: len(own)]:
-        raise ValueError(
-            f"tokens must be [S], or [b, S] with weights [b, .., T, S]; got {shown(tokens=tokens, weights=weights)}"
-        )
-    tokens = xp.asarray(tokens)
-    if not own:
-        return to_rank(tokens, weights.ndim - 1)
-    return tokens.reshape(*own, *(1,) * (len(lead) - len(own)), tokens.shape[-1])
+    return tokens

@@ -10,9 +10,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Int
 
-from attnjax.blend import grouped_blend
 from attnjax.heads import rules
-from attnjax.heads.door import check_period
+from attnjax.heads.door import check_ids, check_period
 from attnjax.heads.rules import RULES, At, Terms
 from attnjax.models.decoder import Decoder
 from attnjax.nn.block import Block
@@ -58,7 +57,7 @@ def measure(model: Decoder, tokens: Int[Array, "B T"], *, period: int | None = N
         ((3, 2), ['entropy', 'first_token', 'mean_distance'])
     """
     tokens = check_tokens(model, tokens)
-    names = ALWAYS + (("learned_sink",) if model.config.learned_sinks else ())
+    names = names_of(model)
     rows = np.sort(np.asarray(tokens), axis=1)
     if (rows[:, 1:] == rows[:, :-1]).any():
         names += ("duplicate_token", "prefix_matching")
@@ -68,12 +67,23 @@ def measure(model: Decoder, tokens: Int[Array, "B T"], *, period: int | None = N
         if (copies[:, 0] != copies[:, 1]).any():
             raise ValueError(f"period={period}: the last {period} tokens of a row do not repeat those before them")
         names += ("induction", "copying")
-    raises = None if period is None else raised_logits(model, tokens)
+    return measured(model, tokens, names, period)
+
+
+def names_of(model: Decoder) -> tuple[str, ...]:
+    """The scores that any tokens give."""
+    return ALWAYS + (("learned_sink",) if model.config.learned_sinks else ())
+
+
+def measured(model: Decoder, tokens: Any, names: tuple[str, ...], period: int | None = None) -> dict[str, np.ndarray]:
+    """These scores, [layers, heads] each, with everything checked."""
+    raises = raised_logits(model, tokens) if "copying" in names else None
+    B, T, N = *tokens.shape, model.config.num_heads
+    rows = max(1, min(T, BLOCK // (4 * B * N * T)))
     x, layers = model.embedding(tokens), []
     for i in range(model.config.num_layers):
-        block = model.block(i)
-        layers.append(_layer(block, x, At(None, None, tokens, period), raises, names))
-        x = block(x) if i + 1 < model.config.num_layers else x
+        sums, x = _layer(model.block(i), x, tokens, raises, rows, names, period)
+        layers.append(dict(_finished(name, terms) for name, terms in sums.items()))
     return {name: np.stack([layer[name] for layer in layers]) for name in layers[0]}
 
 
@@ -89,10 +99,7 @@ def check_model(model: Any) -> Decoder:
 def check_tokens(model: Any, tokens: Any) -> Any:
     """Tokens as int32 that the model can read, [B, T] with T >= 2."""
     check_model(model)
-    if not hasattr(tokens, "dtype") or not jnp.issubdtype(tokens.dtype, jnp.integer):
-        what = tokens.dtype if hasattr(tokens, "dtype") else type(tokens).__name__
-        raise TypeError(f"tokens are {what}; give an integer array [B, T]")
-    if tokens.ndim != 2 or tokens.shape[0] < 1 or tokens.shape[1] < 2:
+    if check_ids(tokens).ndim != 2 or tokens.shape[0] < 1 or tokens.shape[1] < 2:
         raise ValueError(f"tokens{tuple(tokens.shape)} must be [B, T] with B >= 1 and T >= 2; one row is tokens[None]")
     if isinstance(tokens, Tracer):
         raise TypeError("tokens are traced; heads are measured outside jax.jit")
@@ -117,31 +124,30 @@ def gain(norm: RMSNorm) -> Any:
     return norm.scale[...].astype(jnp.float32)[None, None]
 
 
-def _layer(block: Block, x: Any, at: At, raises: Any, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """The scores of one layer's heads, each [N], from what enters the layer."""
+@functools.partial(jax.jit, static_argnames=("rows", "names", "period"))
+def _layer(
+    block: Block, x: Any, tokens: Any, raises: Any, rows: int, names: tuple[str, ...], period: int | None
+) -> tuple[dict[str, Terms], Any]:
+    """(sums of each score over the queries of this layer's heads, what the layer gives), compiled once per kind of
+    layer."""
     attention = block.attention
     q, k, v = attention.project(block.attention_norm(x))
     sinks = None if attention.sinks is None else attention.sinks[...]
     if raises is not None:
-        post_norm = getattr(block, "attention_post_norm", None)
-        path = raises if post_norm is None else raises * gain(post_norm)
+        path = raises if block.attention_post_norm is None else raises * gain(block.attention_post_norm)
         out = attention.out.kernel[...].astype(jnp.float32).reshape(attention.num_heads, -1, attention.d_model)
         raises = jnp.einsum("NhD,BSD->BNhS", out, path, precision=matmul_precision(None, out))
-    B, T, N, _ = q.shape
-    rows = max(1, min(T, BLOCK // (4 * B * N * T)))
-    sums = _sums(q, k, v, sinks, at.tokens, raises, rows, names, at.period, attention.pattern, attention.scale,
-                 attention.soft_cap)  # fmt: skip
-    return {name: score for name, terms in sums.items() for name, score in _finished(name, terms)}
+    how = rows, names, period, attention.pattern, attention.scale, attention.soft_cap
+    return _sums(q, k, v, sinks, tokens, raises, *how), block(x)
 
 
-def _finished(name: str, terms: Terms) -> Any:
+def _finished(name: str, terms: Terms) -> tuple[str, np.ndarray]:
     """(name, [N]) of the score whose sums over queries are [B, N]."""
     value, count = (np.asarray(x, np.float64) for x in terms)
     if name == "sink":
-        yield "sink_rate", (value / count > THRESHOLD).mean(axis=0)
-    else:
-        total = count.sum(axis=0)
-        yield name, value.sum(axis=0) / np.where(total > 0, total, np.nan)
+        return "sink_rate", (value / count > THRESHOLD).mean(axis=0)
+    total = count.sum(axis=0)
+    return name, value.sum(axis=0) / np.where(total > 0, total, np.nan)
 
 
 @functools.partial(jax.jit, static_argnames=("rows", "names", "period", "pattern", "scale", "soft_cap"))
@@ -152,20 +158,21 @@ def _sums(
     """Both sums over queries, [B, N], of every score, `rows` queries at a time."""
     B, T, N, _ = q.shape
     blocks = -(-T // rows)
-    q = jnp.pad(q, [(0, 0), (0, blocks * rows - T), (0, 0), (0, 0)])
+    rest = [(0, 0), (0, blocks * rows - T), (0, 0), (0, 0)]
+    q_padded, v_of_head = jnp.pad(q, rest), jnp.pad(jnp.repeat(v, N // v.shape[2], axis=2), rest)
 
     def add(sums: Any, i: Any) -> Any:
         first = i * rows
         w = attention_weights(
-            jax.lax.dynamic_slice_in_dim(q, first, rows, 1), k, v, pattern, q_offset=first, scale=scale,
+            jax.lax.dynamic_slice_in_dim(q_padded, first, rows, 1), k, v, pattern, q_offset=first, scale=scale,
             soft_cap=soft_cap, sink_logits=sinks,
         )  # fmt: skip
         at = At(first + positions(rows), positions(T), tokens[:, None], period)
         found = {name: RULES[name](w, at) for name in names if name in RULES}
         if "copying" in names:
-            o = grouped_blend(w, v, matmul_precision(None, v), w.dtype)
-            logits = jnp.einsum("BTNh,BNhS->BNTS", o, raises.astype(w.dtype), precision=matmul_precision(None, o))
-            terms = rules.copying(w, at, jnp.maximum(logits, jnp.zeros_like(logits)))
+            own = jax.lax.dynamic_slice_in_dim(v_of_head, first, rows, 1).astype(raises.dtype)
+            logits = jnp.einsum("BTNh,BNhS->BNTS", own, raises, precision=matmul_precision(None, own))
+            terms = rules.copying(jnp.maximum(logits, jnp.zeros_like(logits)), at)
             found["copying"] = _only(terms, rules.in_last_copy(at))
         found = {name: _only(terms, at.row < T) for name, terms in found.items()}
         return jax.tree.map(lambda old, new: old + jnp.sum(new, axis=-1), sums, found), None

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from attnjax.patterns.checks import integer
 
@@ -11,7 +12,7 @@ FEWEST = 8  # different tokens in a round: chance then is low enough to tell
 PERIODS = {2: 64, 4: 25}  # copies -> tokens in a round; four of 25 as in Olsson et al. 2022
 
 
-def repeats(key: Any, vocab_size: int, *, copies: int, period: int | None, draws: int, bos: int) -> Any:
+def repeats(key: Any, vocab_size: int, *, copies: int, period: Any, draws: Any, bos: Any) -> Any:
     """`bos` and then `copies` of one random round, [draws, 1 + copies * period].
 
     The tokens of a round are all different, and none is `bos` or from the first or last tenth of the vocabulary:
@@ -25,13 +26,14 @@ def repeats(key: Any, vocab_size: int, *, copies: int, period: int | None, draws
     if bos >= vocab_size:
         raise ValueError(f"bos={bos} is not in the vocabulary of {vocab_size} tokens")
     low, high = vocab_size // 10, vocab_size - vocab_size // 10
-    pool = jnp.asarray([i for i in range(low, high) if i != bos], jnp.int32)
+    pool = np.arange(low, high, dtype=np.int32)
+    pool = pool[pool != bos]
     size = min(PERIODS[copies], len(pool)) if period is None else integer("period", period, FEWEST)
     if len(pool) < max(size, FEWEST):
         raise ValueError(
             f"vocab_size={vocab_size} has {len(pool)} tokens for the probes (without bos and the first and last "
             f"tenth); a round takes {max(size, FEWEST)} different ones"
         )
-    rounds = [jax.random.permutation(one, pool)[:size] for one in jax.random.split(key, draws)]
-    rows = jnp.concatenate([jnp.stack(rounds)] * copies, axis=1)
+    rounds = jax.vmap(lambda key: jax.random.permutation(key, pool)[:size])(jax.random.split(key, draws))
+    rows = jnp.concatenate([rounds] * copies, axis=1)
     return jnp.concatenate([jnp.full((draws, 1), bos, jnp.int32), rows], axis=1)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from attnjax.heads.measure import check_model, check_tokens, measure
+from attnjax.heads.measure import check_model, check_tokens, measured, names_of
 from attnjax.heads.probes import repeats
 from attnjax.models.decoder import Decoder
 
@@ -137,8 +137,8 @@ def report(
 ) -> Report:
     """Names the heads of a model by what they do.
 
-    Induction, duplicate-token and copying scores come from probes that the model has never seen: `bos`, then a round
-    of random tokens said twice; prefix matching from a round of 25 said four times (Olsson et al. 2022). What heads
+    Induction and duplicate-token scores come from probes that the model has never seen: `bos`, then a round of random
+    tokens said twice; prefix matching and copying from a round of 25 said four times (Olsson et al. 2022). What heads
     do on text (previous token, first token, entropy, distance) is measured on `tokens`, or on the first probes.
 
     A head is named after its highest score among induction, previous token and duplicate token, if that is 0.4 or
@@ -174,16 +174,15 @@ def report(
     two_key, four_key = jax.random.split(jax.random.key(0) if key is None else key)
     twice = repeats(two_key, vocab_size, copies=2, period=period, draws=draws, bos=bos)
     fours = repeats(four_key, vocab_size, copies=4, period=None, draws=draws, bos=bos)
-    scores = measure(model, twice, period=(twice.shape[1] - 1) // 2)
-    scores["prefix_matching"] = measure(model, fours)["prefix_matching"]
-    where = "the same"
-    if text is not None:
-        where = "{} texts of {} tokens".format(*text.shape)
-        own = ("induction", "copying", "duplicate_token", "prefix_matching")
-        scores |= {name: array for name, array in measure(model, text).items() if name not in own}
+    always = names_of(model)
+    on_twice = ("induction", "duplicate_token", *(always if text is None else ()))
+    scores = measured(model, twice, on_twice, period=(twice.shape[1] - 1) // 2)
+    scores |= measured(model, fours, ("prefix_matching", "copying"), period=(fours.shape[1] - 1) // 4)
+    scores |= {} if text is None else measured(model, text, always)
+    where = "the same" if text is None else "{} texts of {} tokens".format(*text.shape)
     shape = scores["induction"].shape
-    measured = (
-        f"{shape[0]} layers of {shape[1]} heads; induction, duplicate and copying on {draws} probes of "
-        f"{twice.shape[1]} tokens, prefix on {draws} of {fours.shape[1]}, the rest on {where}"
+    about = (
+        f"{shape[0]} layers of {shape[1]} heads; induction and duplicate on {draws} probes of {twice.shape[1]} "
+        f"tokens, prefix and copying on {draws} of {fours.shape[1]}, the rest on {where}"
     )
-    return Report(scores, measured)
+    return Report(scores, about)

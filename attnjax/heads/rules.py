@@ -124,17 +124,15 @@ def learned_sink(w: Any, at: At) -> Terms:
     return mean_over(1 - xp_of(w).sum(w, axis=-1), at.row >= 0)
 
 
-def copying(w: Any, at: At, raised: Any) -> Terms:
-    """`raised` [.., t, S]: by how much each query's output raises the logit of the token at each key, at least 0.
-
-    A token that stands at several keys counts once in what is raised altogether.
-    """
-    xp = xp_of(w, raised)
-    times = xp.sum((at.tokens[..., :, None] == at.tokens[..., None, :]).astype(w.dtype), axis=-1)
-    total = xp.sum(raised / times[..., None, :], axis=-1)
-    some = total > 0
-    ratio = xp.sum(w * raised, axis=-1) / xp.where(some, total, xp.ones_like(total))
-    return mean_over(2 * ratio - 1, some)
+def copying(raised: Any, at: At) -> Terms:
+    """`raised` [.., t, S]: by how much each row's token, where it alone is looked at, raises the logit of the token at
+    each column, at least 0. A token that stands at several columns counts once; to raise none is a share of 0."""
+    xp = xp_of(raised)
+    times = xp.sum((at.tokens[..., :, None] == at.tokens[..., None, :]).astype(raised.dtype), axis=-1)
+    once = raised / times[..., None, :]
+    own, total = mass(once, _tokens_of(at)[..., None] == at.tokens[..., None, :]), xp.sum(once, axis=-1)
+    share = own / xp.where(total > 0, total, xp.ones_like(total))
+    return mean_over(2 * share - 1, at.row >= 0)
 
 
 RULES: dict[str, Rule] = {

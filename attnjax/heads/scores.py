@@ -7,7 +7,8 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from attnjax.heads import rules
-from attnjax.heads.door import check_period, enter, mean, score
+from attnjax.heads.door import beside, check_ids, check_period, enter, mean, score
+from attnjax.heads.rules import At
 from attnjax.scores import number
 from attnjax.shapes import check_float, shown
 
@@ -117,52 +118,47 @@ def prefix_matching(
 
 
 @typing.no_type_check
-def copying(
-    weights: Float[Array, "*B T S"],
-    logits: Float[Array, "*B T V"],
-    tokens: Int[Array, "*b S"],
-    *,
-    q_offset: int | None = None,
-) -> Float[Array, "*B"]:
-    """Whether a head raises the logits of the tokens that it looks at. Olsson et al. 2022, "In-context Learning and
-    Induction Heads".
+def copying(logits: Float[Array, "*B S V"], tokens: Int[Array, "*b S"]) -> Float[Array, "*B"]:
+    """Whether a head raises the logit of a token that it looks at. Olsson et al. 2022, "In-context Learning and
+    Induction Heads", taken with all of the weight on one token at a time: a head that rests on random tokens still
+    shows what it would write.
 
-    At each query, the head's own logits less their mean over the vocabulary, where above 0, are what it raises. Of
-    what it raises among the tokens of the sequence, the share on the tokens it looks at (by its weights) goes from
-    0 to 1 and is scaled to [-1, 1].
+    The logits less their mean over the vocabulary, where above 0, are what is raised. The share of the token that is
+    looked at among the different tokens of the sequence goes from 0 to 1 and is scaled to [-1, 1].
 
     Args:
-        weights, tokens, q_offset: as in `duplicate_token`.
-        logits: what the head alone adds to the logits at each query, [.., T, V]: its output through its rows of the
-            output projection and through the unembedding.
+        logits: [.., S, V], row j is what the head adds to the logits where it looks at token j alone: the value of j
+            through the head's rows of the output projection and through the unembedding.
+        tokens: [S], or [b, S] for logits [b, .., S, V].
 
     Returns:
-        One number in [-1, 1] for each head, over the queries at which it raises any token of the sequence.
+        One number in [-1, 1] for each head, over all S tokens. Even logits give 2 / (different tokens) - 1.
 
     Raises:
-        TypeError: if `weights` or `logits` are not floating or `tokens` not ints.
-        ValueError: if shapes do not fit, a token is none of the V, nothing is raised, or as in `previous_token`.
+        TypeError: if `logits` are not floating or `tokens` not ints.
+        ValueError: if shapes do not fit, or a token is none of the V.
 
     Example:
         >>> import numpy as np
         >>> from attnjax import heads
-        >>> tokens, looks_back = np.array([2, 0, 1]), np.eye(3, k=-1)
-        >>> float(heads.copying(looks_back[1:], np.eye(3)[tokens[:2]], tokens, q_offset=1))   # it says what it sees
-        1.0
+        >>> tokens = np.array([2, 0, 1])
+        >>> float(heads.copying(np.eye(4)[tokens], tokens)), float(heads.copying(-np.eye(4)[tokens], tokens))
+        (1.0, -1.0)
     """
-    weights, at = enter(weights, q_offset, tokens)
     check_float(logits=logits)
-    if logits.ndim != weights.ndim or logits.shape[:-1] != weights.shape[:-1]:
-        got = shown(weights=weights, logits=logits)
-        raise ValueError(f"logits must be [.., T, V] beside weights [.., T, S]; got {got}")
-    xp = rules.xp_of(weights, logits)
-    weights, logits, V = xp.asarray(weights), xp.asarray(logits), logits.shape[-1]
+    if logits.ndim < 2 or min(logits.shape) == 0:
+        raise ValueError(f"{shown(logits=logits)} must be [.., S, V]: a row of logits for each token, none empty")
+    S, V = logits.shape[-2:]
+    xp, got = rules.xp_of(logits), shown(tokens=check_ids(tokens), logits=logits)
+    ids = beside(tokens, logits.shape[:-2], S, "logits [b, .., S, V]", got)
     if not isinstance(tokens, Tracer) and not (0 <= np.min(tokens) and np.max(tokens) < V):
         raise ValueError(f"tokens are {np.min(tokens)} to {np.max(tokens)}, but logits have V={V} tokens, 0 to {V - 1}")
-    raised = xp.maximum(logits - xp.mean(logits, axis=-1, keepdims=True), xp.zeros((1,) * logits.ndim, logits.dtype))
-    index = xp.broadcast_to(at.tokens[..., None, :], (*logits.shape[:-1], at.tokens.shape[-1]))
-    terms = rules.copying(weights, at, xp.take_along_axis(raised, index, axis=-1))
-    return mean(terms, "the head raises no token of the sequence at any query")
+    logits = xp.asarray(logits)
+    above = xp.maximum(logits - xp.mean(logits, axis=-1, keepdims=True), xp.zeros_like(logits))
+    index = xp.broadcast_to(ids[..., None, :], (*logits.shape[:-1], S))
+    row = xp.arange(S, dtype=np.int32)
+    terms = rules.copying(xp.take_along_axis(above, index, axis=-1), At(row, row, ids))
+    return mean(terms, "")
 
 
 @typing.no_type_check

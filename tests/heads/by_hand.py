@@ -44,15 +44,13 @@ def prefix_matching(w, tokens):
     return mean(found)
 
 
-def copying(w, logits, tokens, rows=None):
-    """`logits` [T, V] of the head alone."""
+def copying(logits, tokens, rows=None):
+    """`logits` [S, V] of the head alone, where it looks at token j alone."""
     found = []
-    for i in range(len(w)) if rows is None else rows:
-        raised = [max(0.0, x - logits[i].mean()) for x in logits[i]]
+    for j in range(len(tokens)) if rows is None else rows:
+        raised = [max(0.0, x - logits[j].mean()) for x in logits[j]]
         among = sum(raised[t] for t in set(tokens))
-        if among > 0:
-            seen = sum(w[i, j] * raised[t] for j, t in enumerate(tokens))
-            found.append(2 * seen / among - 1)
+        found.append(2 * raised[tokens[j]] / among - 1 if among else -1)
     return mean(found)
 
 

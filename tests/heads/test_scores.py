@@ -57,17 +57,29 @@ def test_scores_by_tokens_as_by_hand(T, vocab, seed):
     tokens[:, -1] = tokens[:, 0]  # one token stands twice, whatever is drawn
     shared = np.broadcast_to(tokens[:, None], (2, 3, T))
     logits = rng.normal(size=(2, 3, T, vocab + 2))
-    for ours, truth, more in (
-        (heads.duplicate_token, by_hand.duplicate_token, ()),
-        (heads.prefix_matching, by_hand.prefix_matching, ()),
-        (heads.copying, by_hand.copying, (logits,)),
-    ):
-        exact = each(truth, w, *more, shared)
-        np.testing.assert_allclose(ours(w, *more, tokens), exact, rtol=0, atol=1e-12)
-        f32 = (jnp.asarray(x, jnp.float32) for x in (w, *more))
-        np.testing.assert_allclose(ours(*f32, jnp.asarray(tokens)), exact, rtol=1e-3, atol=1e-5)
-        alone = ours(w[1], *(x[1] for x in more), tokens[1])  # tokens [S] beside heads [N, T, S]
-        np.testing.assert_allclose(alone, exact[1], rtol=0, atol=1e-12)
+    for ours, truth, x in by_tokens(w, logits):
+        exact = each(lambda one, t, truth=truth: truth(one, t.tolist()), x, shared)
+        np.testing.assert_allclose(ours(x, tokens), exact, rtol=0, atol=1e-12)
+        # tokens [S] beside heads [N, T, S]
+        np.testing.assert_allclose(ours(x[1], tokens[1]), exact[1], rtol=0, atol=1e-12)
+
+
+def by_tokens(w, logits):
+    """(ours, by hand, what they take besides tokens)"""
+    return (
+        (heads.duplicate_token, by_hand.duplicate_token, w),
+        (heads.prefix_matching, by_hand.prefix_matching, w),
+        (heads.copying, by_hand.copying, logits),
+    )
+
+
+def test_scores_by_tokens_in_jax_as_in_numpy():
+    rng = np.random.default_rng(7)
+    w, tokens, logits = causal_weights(rng, 2, 3, T=9), rng.integers(0, 4, (2, 9)), rng.normal(size=(2, 3, 9, 6))
+    for ours, _, x in by_tokens(w, logits):
+        found = ours(jnp.asarray(x, jnp.float32), jnp.asarray(tokens))
+        assert isinstance(found, jax.Array) and found.shape == (2, 3)
+        np.testing.assert_allclose(found, ours(x, tokens), rtol=1e-4, atol=1e-6)
 
 
 def test_perfect_heads_score_one_and_their_opposites_nothing():
@@ -79,13 +91,10 @@ def test_perfect_heads_score_one_and_their_opposites_nothing():
     for score, w in ((heads.prefix_matching, duplicate), (heads.duplicate_token, induction)):
         assert score(w, tokens) == 0
     assert heads.induction(duplicate, n) == heads.first_token(previous[2:], q_offset=2) == 0
-    seen = tokens[np.maximum(np.arange(T) - 1, 0)]
-    says, says_not = np.eye(9)[seen], -np.eye(9)[seen]  # raises what it sees; lowers it and so raises all else
-    assert heads.copying(previous[2:], says[2:], tokens, q_offset=2) == 1
-    assert heads.copying(previous[2:], says_not[2:], tokens, q_offset=2) == -1
-    # Evenly raised among n tokens, with all of the weight on one of them: 2 / n - 1.
-    even = np.concatenate([np.ones((T, n)), np.zeros((T, 9 - n))], axis=1)
-    assert heads.copying(np.eye(T)[1:], even[1:], tokens, q_offset=1) == 2 / n - 1
+    own = np.eye(9)[tokens]
+    assert heads.copying(own, tokens) == 1 and heads.copying(-own, tokens) == heads.copying(0 * own, tokens) == -1
+    even = np.where(np.arange(9) < n, 1.0, 0.0) * np.ones((T, 1))  # raises all n tokens of the round alike
+    assert heads.copying(even[1:], tokens[1:]) == 2 / n - 1
 
 
 def test_prefix_matching_is_induction_where_the_tokens_of_a_round_differ():
@@ -153,10 +162,11 @@ EYE = np.eye(4)
         (lambda: heads.duplicate_token(EYE[None], np.zeros((2, 4), int)), ValueError, r"tokens\(2, 4\) weights\(1, 4, 4\)"),
         (lambda: heads.prefix_matching(EYE, np.arange(4.0)), TypeError, "tokens are dtype float64"),
         (lambda: heads.prefix_matching(EYE, [0, 1, 0, 1]), TypeError, "tokens are a list"),
-        (lambda: heads.copying(EYE, np.ones((3, 5)), np.arange(4)), ValueError, r"logits\(3, 5\)"),
-        (lambda: heads.copying(EYE, np.ones((4, 3)), np.arange(4)), ValueError, "tokens are 0 to 3, but logits have V=3"),
-        (lambda: heads.copying(EYE, np.ones((4, 5), int), np.arange(4)), TypeError, "logits has dtype int64"),
-        (lambda: heads.copying(EYE, np.ones((4, 5)), np.arange(4)), ValueError, "raises no token"),
+        (lambda: heads.copying(np.ones((3, 5)), np.arange(4)), ValueError, r"logits \[b, .., S, V\]; got tokens\(4,\) logits\(3, 5\)"),
+        (lambda: heads.copying(np.ones(4), np.arange(4)), ValueError, r"logits\(4,\) must be \[.., S, V\]"),
+        (lambda: heads.copying(np.ones((4, 3)), np.arange(4)), ValueError, "tokens are 0 to 3, but logits have V=3"),
+        (lambda: heads.copying(np.ones((4, 5), int), np.arange(4)), TypeError, "logits has dtype int64"),
+        (lambda: heads.copying(np.ones((4, 5)), [0, 1, 2, 3]), TypeError, "tokens are a list"),
         (lambda: heads.sink_rate(EYE, 1.0), ValueError, r"threshold=1.0 must be in \[0, 1\)"),
         (lambda: heads.sink_rate(EYE, "0.3"), TypeError, "threshold='0.3' is a str"),
     ],
