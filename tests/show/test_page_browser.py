@@ -26,7 +26,12 @@ def contrast(page, selector):
           const element = document.querySelector(selector);
           let ground = element;
           while (getComputedStyle(ground).backgroundColor === "rgba(0, 0, 0, 0)") ground = ground.parentElement;
-          return [getComputedStyle(element).color, getComputedStyle(ground).backgroundColor];
+          const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+          return [getComputedStyle(element).color, getComputedStyle(ground).backgroundColor].map((colour) => {
+            pen.fillStyle = colour; // whatever way it is written, the pixel is red, green and blue
+            pen.fillRect(0, 0, 1, 1);
+            return `rgb(${pen.getImageData(0, 0, 1, 1).data.join(" ")})`;
+          });
         }""",
         selector,
     )

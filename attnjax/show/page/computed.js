@@ -64,7 +64,7 @@ function drawComputed(stage, data) {
     role: "img",
     onpointermove: over,
     onpointerdown: over,
-    onpointerleave: () => look(null),
+    onpointerleave: (event) => event.pointerType === "mouse" && look(null), // a lifted finger leaves too
   });
   const legend = el("p", { class: "note" });
   stage.append(

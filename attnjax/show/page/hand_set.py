@@ -37,7 +37,7 @@ def scene() -> Scene:
     """The two sentences of the chapter, under the four heads."""
     sentences, weights = [], []
     for word in ("tired", "wide"):
-        words = SENTENCE.format(word).rstrip(".").split()
+        words: list[str] = [*SENTENCE.format(word).rstrip(".").split()]
         tokens = tuple(words[:1] + [" " + other for other in words[1:]])
         sentences.append(Sentence(f"… {word}", tokens, len(tokens) - 1))
         weights.append(_weights(words))

@@ -18,7 +18,8 @@ function drawSteps(stage, data) {
   const count = el("span", { class: "count" });
   const formula = el("p", { class: "formula" });
   const text = el("p", { class: "text" });
-  const board = el("div", { class: "matrices" });
+  // Moves, not entries: when the board is drawn anew under a resting mouse, the keyboard's choice stays.
+  const board = el("div", { class: "matrices", onpointermove: pick, onclick: pick });
   const sum = el("p", { class: "sum mono", "aria-live": "polite" });
   const play = el("button", { type: "button", class: "main", onclick: () => toggle() }, "Play");
   const reset = el("button", { type: "button", class: "quiet", onclick: () => restore() }, "Reset X");
@@ -120,8 +121,7 @@ function drawSteps(stage, data) {
           class: own ? "chosen" : operand ? "operand" : null,
           "data-value": value,
           style: name === "weights" ? `--tint: var(--accent); --weight: ${Math.round(value * 45)}` : null,
-          onpointerenter: result ? () => choose(i, j) : null,
-          onclick: result ? () => choose(i, j) : null,
+          "data-place": result ? `${i} ${j}` : null,
         },
         fixed(value),
       );
@@ -153,6 +153,10 @@ function drawSteps(stage, data) {
         ),
       ),
     );
+  }
+  function pick(event) {
+    const cell = event.target.closest("[data-place]");
+    if (cell) choose(...cell.dataset.place.split(" ").map(Number));
   }
   function choose(row, column) {
     if (row === state.row && column === state.column) return;
