@@ -52,27 +52,27 @@ def train(steps):
         changes, state = optimizer.update(grads, state, params)
         return optax.apply_updates(params, changes), state, loss
 
-    state, loss = optimizer.init(params), float("nan")
-    for i in range(steps + 1):
-        if i % 50 == 0 or i == steps:
-            yield i, float(loss), nnx.merge(graph, params)  # used up before the next step takes params
+    state = optimizer.init(params)
+    for i in range(1, steps + 1):
         params, state, loss = step(params, state, jax.random.fold_in(jax.random.key(1), i))
+        if i % 50 == 0 or i in (1, steps):
+            yield i, float(loss), nnx.merge(graph, params)  # used up before the next step takes params
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", help="a file or folder; without one a small decoder is trained")
-    parser.add_argument("--steps", type=int, default=800, help="of the training (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=500, help="of the training (default: %(default)s)")
     parser.add_argument("--bos", type=int, default=0, help="the model's beginning-of-text token (default: %(default)s)")
     options = parser.parse_args()
     if options.model is not None:
         print(heads.report(models.load(options.model), bos=options.bos))
         return
-    print("step   loss   best induction   best previous token")
+    print("step  nats  induction best at       previous token best at")
     for step, loss, model in train(options.steps):
         found = heads.report(model, period=ROUND)
         (induction,), (previous,) = found.top("induction", 1), found.top("previous_token", 1)
-        print(f"{step:>4}{loss:>7.2f}   {str(induction):<17}{previous}", flush=True)
+        print(f"{step:>4}{loss:>6.2f}  {induction!s:<22}  {previous}", flush=True)
     print(found)
 
 

@@ -179,7 +179,7 @@ def report(
     scores = measured(model, twice, on_twice, period=(twice.shape[1] - 1) // 2)
     scores |= measured(model, fours, ("prefix_matching", "copying"), period=(fours.shape[1] - 1) // 4)
     scores |= {} if text is None else measured(model, text, always)
-    where = "the same" if text is None else "{} texts of {} tokens".format(*text.shape)
+    where = "the same" if text is None else f"{text.shape[0]} rows of {text.shape[1]} tokens of text"
     shape = scores["induction"].shape
     about = (
         f"{shape[0]} layers of {shape[1]} heads; induction and duplicate on {draws} probes of {twice.shape[1]} "

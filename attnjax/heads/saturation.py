@@ -79,10 +79,11 @@ def saturation(d: int, *, keys: int = 6, draws: int = 1000, key: PRNGKeyArray | 
     Example:
         >>> from attnjax import heads
         >>> for d in (4, 64, 1024):
-        ...     s = heads.saturation(d)
-        ...     print(d, f"{s.raw.spread:.1f} {s.raw.largest:.2f} {s.raw.gradient:.3f}",
-        ...           f"{s.scaled.spread:.1f} {s.scaled.largest:.2f} {s.scaled.gradient:.3f}")
-        4 ...
+        ...     found = heads.saturation(d)
+        ...     print(d, *(f"{s.spread:.0f} {s.largest:.1f} {s.gradient:.2f}" for s in (found.raw, found.scaled)))
+        4 2 0.6 0.09 1 0.4 0.12
+        64 8 0.9 0.03 1 0.4 0.12
+        1024 32 1.0 0.00 1 0.4 0.12
     """
     d, draws = integer("d", d, 1), integer("draws", draws, 1)
     keys = integer("keys", keys, 2, "softmax over one key is always 1")

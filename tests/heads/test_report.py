@@ -79,7 +79,7 @@ def test_tokens_change_what_heads_do_on_text_and_nothing_else(found):
     text = jax.random.randint(jax.random.key(5), (3, 20), 0, planted.VOCAB)
     report = heads.report(planted.decoder(), text, draws=2)
     own = heads.measure(planted.decoder(), text)
-    assert "the rest on 3 texts of 20 tokens" in str(report)
+    assert "the rest on 3 rows of 20 tokens of text" in str(report)
     for name in ("induction", "prefix_matching", "duplicate_token", "copying"):
         np.testing.assert_array_equal(report[name], found[name])
     for name in ("previous_token", "first_token", "sink_rate", "entropy", "mean_distance"):
