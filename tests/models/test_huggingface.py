@@ -51,7 +51,7 @@ def test_logits_are_those_of_transformers(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
-def test_prompt_and_cache_past_the_window_too(name):
+def test_c04_c05_prompt_and_cache_past_the_window_too(name):
     wanted, model = golden(name), models.load(GOLDEN / name)
     graph, state = nnx.split(model)
     step = jax.jit(lambda state, tokens, cache: nnx.merge(graph, state)(tokens, cache=cache))
