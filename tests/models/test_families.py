@@ -167,6 +167,22 @@ def test_a_field_that_changes_the_result_is_used_or_refused(name, match, fields)
         config(name, **fields)
 
 
+@pytest.mark.parametrize("window", [0, -1])
+@pytest.mark.parametrize("name", ["mistral", "qwen2", "gemma2", "gemma3", "gpt_oss"])
+def test_m02_a_window_of_zero_is_named_and_null_is_none(name, window):
+    with pytest.raises(ValueError, match=f"sliding_window={window} must be an int of at least 1"):
+        config(name, sliding_window=window)
+    assert str(config("mistral", sliding_window=None).legend["G"]) == "causal()"
+
+
+@pytest.mark.parametrize("cap", [0.0, -5.0])
+@pytest.mark.parametrize("field", ["attn_logit_softcapping", "final_logit_softcapping"])
+def test_n08_a_soft_cap_is_null_or_above_zero(field, cap):
+    with pytest.raises(ValueError, match="soft_cap=0.0 must be above 0|softcapping=-5.0 must be a number of at least 0"):
+        config("gemma2", **{field: cap})
+    assert config("gemma2", **{field: None}) != config("gemma2")
+
+
 @pytest.mark.parametrize("field", ["vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"])
 def test_a_missing_size_is_named(field):
     with pytest.raises(ValueError, match=f"the field '{field}' is missing"):

@@ -41,7 +41,6 @@ def test_the_files_are_those_that_transformers_wrote():
         assert hashlib.sha256((GOLDEN / name).read_bytes()).hexdigest() == digest, name
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_logits_are_those_of_transformers(name):
     wanted = golden(name)
@@ -51,7 +50,7 @@ def test_logits_are_those_of_transformers(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
-def test_prompt_and_cache_past_the_window_too(name):
+def test_c04_c05_prompt_and_cache_past_the_window_too(name):
     wanted, model = golden(name), models.load(GOLDEN / name)
     graph, state = nnx.split(model)
     step = jax.jit(lambda state, tokens, cache: nnx.merge(graph, state)(tokens, cache=cache))
@@ -65,7 +64,6 @@ def test_prompt_and_cache_past_the_window_too(name):
         assert T > 3 * 5 and min(cache.slots.size for cache in caches) == 5
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_flipped_sign_in_any_weight_is_noticed(name):
     """Of every parameter, the largest number of the first layer that has it (of the table, of a token in the text)."""
@@ -94,7 +92,6 @@ def test_in_bfloat16_the_logits_are_near(name):
     assert np.sqrt(np.mean((found - wanted["logits"]) ** 2)) < 0.1 * spread
 
 
-@pytest.mark.slow
 def test_a_flipped_sign_in_the_file_is_noticed(tmp_path):
     folder, wanted = copied("gemma3", tmp_path), golden("gemma3")
 
