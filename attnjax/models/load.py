@@ -110,12 +110,19 @@ def load_attention(
         FileNotFoundError, TypeError, ValueError: as `load`.
 
     Example:
+        >>> import json, pathlib, tempfile
+        >>> import numpy as np
         >>> from attnjax import models
-        >>> try:
-        ...     models.load_attention("gpt-oss-20b", 0)
-        ... except FileNotFoundError as fault:
-        ...     print("no such folder:", fault.filename)
-        no such folder: gpt-oss-20b/config.json
+        >>> from safetensors.numpy import save_file
+        >>> config = dict(model_type="llama", vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+        ...               num_attention_heads=2)
+        >>> weights = {f"model.layers.0.self_attn.{name}_proj.weight": np.eye(8, dtype="float32") for name in "qkvo"}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_file(weights, f"{folder}/model.safetensors")
+        ...     _ = pathlib.Path(folder, "config.json").write_text(json.dumps(config))
+        ...     layer = models.load_attention(folder, 0)
+        >>> layer.num_heads, str(layer.pattern)
+        (2, 'causal()')
     """
     path = Path(path)
     with _published(path) as source:

@@ -42,7 +42,7 @@ def by_layer(model: Decoder) -> dict[str, Any]:
     return found
 
 
-def filled(model: Decoder, weights: Mapping[str, np.ndarray]) -> Decoder:
+def filled(model: Decoder, weights: Mapping[str, Any]) -> Decoder:
     """The skeleton with these weights in its dtypes; names and shapes must fit it.
 
     Raises:
@@ -51,7 +51,7 @@ def filled(model: Decoder, weights: Mapping[str, np.ndarray]) -> Decoder:
     return fill(model, weights, lambda path: _names(path, model.config))
 
 
-def fill(module: Any, weights: Mapping[str, np.ndarray], names: Callable[[tuple[Any, ...]], list[str]]) -> Any:
+def fill(module: Any, weights: Mapping[str, Any], names: Callable[[tuple[Any, ...]], list[str]]) -> Any:
     """`filled` for any module; `names(path)` are those of a variable's layers, each of which is looked up once."""
     graph, state = nnx.split(module)
     flat = []

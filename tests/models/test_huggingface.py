@@ -83,6 +83,18 @@ def test_a_flipped_sign_in_any_weight_is_noticed(name):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["gemma3", "llama", "qwen2"])
+def test_in_bfloat16_the_logits_are_near(name):
+    wanted = golden(name)
+    graph, state = nnx.split(models.load(GOLDEN / name, dtype="bfloat16", param_dtype="bfloat16"))
+    found = jax.jit(lambda state, tokens: nnx.merge(graph, state)(tokens))(state, wanted["tokens"])
+    assert found.dtype == jnp.float32
+    # 8 bits: each of some dozen roundings is 0.4 % of what it rounds; a wrong term would show in whole units.
+    spread = wanted["logits"].std()
+    assert np.sqrt(np.mean((found - wanted["logits"]) ** 2)) < 0.1 * spread
+
+
+@pytest.mark.slow
 def test_a_flipped_sign_in_the_file_is_noticed(tmp_path):
     folder, wanted = copied("gemma3", tmp_path), golden("gemma3")
 
