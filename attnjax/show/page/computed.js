@@ -239,32 +239,33 @@ function drawComputed(stage, data) {
       pen.fillStyle = colour("--line");
       pen.fillRect(0, at(state.row), side, at(state.row + 1) - at(state.row));
     }
-    for (const { q0, q1, k0, k1, state: full } of squares) {
-      if (!full) continue;
-      pen.fillStyle = colour(full === 2 ? "--third" : "--second");
-      pen.globalAlpha = full === 2 ? 0.85 : 0.3;
-      box(q0, q1, k0, k1);
-    }
+    const paintTiles = (wanted, name, alpha) => {
+      pen.fillStyle = colour(name);
+      pen.globalAlpha = alpha;
+      for (const tile of squares) if (tile.state === wanted) box(tile.q0, tile.q1, tile.k0, tile.k1);
+    };
+    paintTiles(1, "--second", 0.35);
     grid.forEach((line, q) =>
       line.forEach((share, k) => {
         if (!share) return;
-        pen.fillStyle = colour(state.tiles ? "--ink" : q === state.row ? "--second" : "--accent");
-        pen.globalAlpha = (state.tiles ? 0.28 : 1) * (0.3 + 0.7 * share);
+        pen.fillStyle = colour(q === state.row && !state.tiles ? "--second" : "--accent");
+        pen.globalAlpha = 0.3 + 0.7 * share;
         box(q, q + 1, k, k + 1);
       }),
     );
+    paintTiles(2, "--third", 1);
     pen.globalAlpha = 1;
-    const square = (name) => el("span", { class: "key", style: `background: var(${name})` });
-    legend.replaceChildren(
-      ...(state.tiles
-        ? [
-            square("--third"),
-            "full tile, no mask needed",
-            square("--second"),
-            "partial, masked inside; the rest is skipped",
-          ]
-        : [square("--accent"), "computed", square("--wash"), "not computed"]),
-    );
+    if (state.row !== null && state.tiles) {
+      pen.strokeStyle = colour("--ink");
+      pen.lineWidth = Math.max(2, side / 300);
+      pen.strokeRect(1, at(state.row), side - 2, at(state.row + 1) - at(state.row) - gap);
+    }
+    const square = (style) => el("span", { class: "key", style });
+    const key = (name, words) => [square(`background: var(${name})`), words];
+    const waste = square("background: color-mix(in srgb, var(--second) 35%, var(--wash))");
+    const tileKeys = [key("--third", "full tile, no mask"), key("--accent", "needed"), waste, "computed, then masked"];
+    const keys = state.tiles ? tileKeys : [key("--accent", "computed")];
+    legend.replaceChildren(...[...keys, key("--wash", state.tiles ? "skipped" : "not computed")].flat());
   }
   dom.keys(canvas, {
     ArrowDown: () => look(dom.between((state.row ?? -1) + 1, 0, state.T - 1)),
