@@ -87,7 +87,8 @@ class Report:
         """The n heads with the highest score, whatever they are called."""
         array = self[score]
         order = np.argsort(-array, axis=None, kind="stable")[:n]
-        return tuple(Named(*map(int, divmod(int(i), array.shape[1])), score, float(array.flat[i])) for i in order)
+        places = [divmod(int(i), array.shape[1]) for i in order]
+        return tuple(Named(layer, head, score, float(array[layer, head])) for layer, head in places)
 
     def table(self, most: int | None = 8) -> str:
         """The table as text, with at most so many heads of each name; None shows all."""

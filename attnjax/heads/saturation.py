@@ -52,7 +52,14 @@ class Softmaxed(NamedTuple):
 
 
 class Saturation(NamedTuple):
-    """The same draws without the division, and with it."""
+    """The same draws without the division, and with it.
+
+    Example:
+        >>> from attnjax import heads
+        >>> found = heads.saturation(64, keys=4, draws=10)
+        >>> found.d, found.raw.scores.shape, found.scaled.spread < found.raw.spread
+        (64, (10, 4), True)
+    """
 
     d: int
     raw: Softmaxed
@@ -80,10 +87,10 @@ def saturation(d: int, *, keys: int = 6, draws: int = 1000, key: PRNGKeyArray | 
         >>> from attnjax import heads
         >>> for d in (4, 64, 1024):
         ...     found = heads.saturation(d)
-        ...     print(d, *(f"{s.spread:.0f} {s.largest:.1f} {s.gradient:.2f}" for s in (found.raw, found.scaled)))
-        4 2 0.6 0.09 1 0.4 0.12
-        64 8 0.9 0.03 1 0.4 0.12
-        1024 32 1.0 0.00 1 0.4 0.12
+        ...     print(d, *(f"{s.spread:.0f} {s.largest:.1f} {s.gradient:.3f}" for s in (found.raw, found.scaled)))
+        4 2 0.6 0.092 1 0.4 0.120
+        64 8 0.9 0.028 1 0.4 0.119
+        1024 32 1.0 0.005 1 0.4 0.117
     """
     d, draws = integer("d", d, 1), integer("draws", draws, 1)
     keys = integer("keys", keys, 2, "softmax over one key is always 1")
