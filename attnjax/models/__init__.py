@@ -10,3 +10,4 @@ from attnjax.models.load import load as load
 from attnjax.models.load import load_attention as load_attention
 from attnjax.models.presets import config as config
 from attnjax.models.save import save as save
+from attnjax.models.tokenizer import tokenizer as tokenizer

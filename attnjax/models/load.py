@@ -13,6 +13,8 @@ import jax
 from attnjax.models.config import Config
 from attnjax.models.decoder import Decoder
 from attnjax.models.files import WeightsFile, open_file, read_json
+from attnjax.models.gguf_file import open_gguf
+from attnjax.models.gguf_header import MAGIC
 from attnjax.models.huggingface import is_folder, open_folder, refuse_pickle
 from attnjax.models.published import attention, decoder, read_config
 from attnjax.models.saved_config import (
@@ -29,8 +31,6 @@ from attnjax.nn.attention import Attention
 from attnjax.patterns import Pattern, PerHead, parse
 from attnjax.visible import check_pattern
 
-ONLY_FOLDERS = "not supported in this version, only folders are: of models.save, or of Hugging Face"
-
 
 @typing.no_type_check
 def load(
@@ -40,15 +40,15 @@ def load(
     dtype: Any = None,
     param_dtype: Any = None,
 ) -> Decoder:
-    """Reads a model that `save` wrote, bit for bit, or one that was published as a Hugging Face folder: Llama (and
-    SmolLM2), Mistral, Qwen2, Qwen3, Gemma 2, Gemma 3 (text).
+    """Reads a model that `save` wrote, bit for bit, or one that was published as a Hugging Face folder or as a GGUF
+    file: Llama (and SmolLM2), Mistral, Qwen2, Qwen3, Gemma 2, Gemma 3 (text).
 
     The files are not trusted: nothing in them is unpickled or executed, and every claim is checked. A published
     model gets the pattern, rotation and options that its config.json says; a field that changes the result and is not
     supported is an error.
 
     Args:
-        path: the folder.
+        path: the folder, or the GGUF file, whose weights are dequantised.
         pattern: replaces the pattern of every layer: a pattern or its text. None leaves each layer its own.
         dtype: dtype of the computation; None means as saved, and float32 for a published model.
         param_dtype: dtype to convert the weights to; None means the same.
@@ -58,6 +58,7 @@ def load(
 
     Raises:
         FileNotFoundError: if the folder or one of its files is missing.
+        ImportError: if a package that reads the file is missing.
         TypeError: if `pattern` or a dtype is none.
         ValueError: if a file is damaged, manipulated, of a later format, a pickle or of another kind, naming the
             file and what is wrong; if a published config has an unknown family or a field that is not supported, or
@@ -138,8 +139,11 @@ def _published(path: Path) -> Iterator[Source | None]:
     refuse_pickle(path)
     if not path.is_dir():
         with open_file(path) as file:
-            kind = "a GGUF file" if file.read(4) == b"GGUF" else "a file"
-        raise ValueError(f"{path} is {kind}: {ONLY_FOLDERS}")
+            is_gguf = file.read(len(MAGIC)) == MAGIC
+        if not is_gguf:
+            raise ValueError(f"{path} is a file, but no GGUF file; a folder is one of models.save or Hugging Face")
+        yield open_gguf(path)
+        return
     if not (path / CONFIG_FILE).exists():
         for file in sorted(path.iterdir()):
             refuse_pickle(file)

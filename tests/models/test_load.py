@@ -169,11 +169,11 @@ def test_wrong_arguments_are_named(folder, error, match, arguments):
 @pytest.mark.parametrize(
     "match, write",
     [
-        ("x.what is a file: not supported in this version, only folders are", {"x.what": b"what"}),
+        ("x.what is a file, but no GGUF file; a folder is one of", {"x.what": b"what"}),
         ("x.bin is a pickle, which can run any code while it is read", {"x.bin": b"what"}),
         ("x.pt is a pickle", {"x.pt": pickle.dumps({"a": 1})}),
         ("x.PTH is a pickle", {"x.PTH": b"GGUF"}),
-        ("x.gguf is a GGUF file: not supported in this version, only folders are", {"x.gguf": b"GGUF\3\0\0\0"}),
+        (r"x.gguf \(8 bytes\) is damaged or manipulated: the number of weights takes 8", {"x.gguf": b"GGUF\3\0\0\0"}),
         ("format=None, but models.load reads 'attnjax' only", {"config.json": b'{"d_model": 4}'}),
         ("config.json is not valid JSON", {"config.json": pickle.dumps({"format": "attnjax"})}),
     ],
