@@ -6,10 +6,10 @@ NAME = "figures"
 HELP = "write the chapter's five figures as one HTML file that works offline"
 EXAMPLES = """examples:
   attnjax figures --out site
-  attnjax figures --out site --model SmolLM2-135M-Instruct.Q4_1.gguf
 
-Without --model the heads are those of the small model that `python -m train check` leaves in runs/check; where that has
-not run, they are set by hand. The page says which.
+--model SmolLM2-135M-Instruct.Q4_1.gguf draws the heads of that model; any GGUF file or Hugging Face folder will do
+whose tokenizer keeps the words of the sentence whole. Without it the heads are those of the small model that
+`python -m train check` leaves in runs/check; where that has not run, they are set by hand. The page says which.
 """
 
 

@@ -1,4 +1,4 @@
-"""Heads of the small models that `python -m train check` leaves: recall of pairs, and resting between copies."""
+"""Heads of a small model that `python -m train check` leaves, on its own task: recall of pairs."""
 
 import pathlib
 
@@ -57,19 +57,20 @@ def _word(token: int) -> str:
 def _choose(w_BLNTT: np.ndarray, rows: np.ndarray) -> list[tuple[tuple[str, str], int, int]]:
     """((name, about), layer, head) of four different heads, the highest of each score in turn."""
     w_LNBTT = np.moveaxis(w_BLNTT, 0, 2)
+    lookup = np.stack([heads.prefix_matching(w, row) for w, row in zip(w_BLNTT, rows, strict=True)]).mean(axis=0)
+    previous = heads.previous_token(w_LNBTT).mean(axis=-1)
     scores = (
-        ("Previous token", "Each token looks at the one before it: a value learns whose key it belongs to.",
-         heads.previous_token(w_LNBTT).mean(axis=-1)),
-        ("Looks up", "A letter asked again looks at what followed it the first time: its number.",
-         np.stack([heads.prefix_matching(w, row) for w, row in zip(w_BLNTT, rows, strict=True)]).mean(axis=0)),
-        ("Resting", "The head with the most weight on the first token.", heads.first_token(w_LNBTT).mean(axis=-1)),
-        ("Spread out", "The head that spreads its attention most.", heads.entropy(w_LNBTT).mean(axis=-1)),
+        ("Looks up", "A letter asked again looks at what followed it: its number (prefix matching {:.2f}).", lookup),
+        ("Looks up too", "The next highest by prefix matching: {:.2f}.", lookup),
+        ("Token before", "{:.2f} goes to the token before, so that a number learns whose it is.", previous),
+        ("Spread out", "The head that spreads its attention most: {:.2f} nats of entropy.",
+         heads.entropy(w_LNBTT).mean(axis=-1)),
     )  # fmt: skip
     chosen: list[tuple[tuple[str, str], int, int]] = []
     for name, about, score in scores:
         taken = {(layer, head) for _, layer, head in chosen}
-        order = np.argsort(-np.asarray(score), axis=None, kind="stable")
+        order = np.argsort(-score, axis=None, kind="stable")
         places = (tuple(map(int, divmod(int(i), score.shape[1]))) for i in order)
         layer, head = next(place for place in places if place not in taken)
-        chosen.append(((name, about), layer, head))
+        chosen.append(((name, about.format(score[layer, head])), layer, head))
     return chosen
