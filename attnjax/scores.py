@@ -25,7 +25,7 @@ def check_scale(scale: object, head_size: int) -> float:
     return head_size**-0.5 if scale is None else number("scale", scale, "multiply q by a traced scale instead")
 
 
-def check_soft_cap(soft_cap: object) -> float | None:
+def check_soft_cap(soft_cap: object, name: str = "soft_cap") -> float | None:
     """The soft cap: None, or a finite float above 0.
 
     Raises:
@@ -34,9 +34,9 @@ def check_soft_cap(soft_cap: object) -> float | None:
     """
     if soft_cap is None:
         return None
-    cap = number("soft_cap", soft_cap, "the cap is a constant of the model")
+    cap = number(name, soft_cap, "the cap is a constant of the model")
     if cap <= 0:
-        raise ValueError(f"soft_cap={cap} must be above 0 (scores are kept inside +-soft_cap); None means no cap")
+        raise ValueError(f"{name}={cap} must be above 0 (values are kept inside +-{name}); None means no cap")
     return cap
 
 

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 
 from attnjax.dropout import check_rate
 from attnjax.models.layout import Letters, check_letters, layer_letters, read_legend, read_scalings
+from attnjax.nn.mlp import check_activation
 from attnjax.nn.settings import head_sizes, pattern_for
 from attnjax.patterns.checks import integer
 from attnjax.rope import Rope
 from attnjax.rope_scaling import Scaling
-from attnjax.scores import check_soft_cap
+from attnjax.scores import check_soft_cap, number
 
 
 @typing.no_type_check
@@ -40,9 +41,17 @@ class Config:
             none.
         tie_embeddings: the output head uses the embedding's table.
         qk_norm: RMSNorm over each head of q and k.
+        qk_norm_eps: its eps.
+        scale: factor on q.k; None means 1 / sqrt(head_dim).
         soft_cap: caps the attention scores; None leaves them.
+        use_bias, out_bias: biases in the attention, see `nn.Attention`.
         learned_sinks: a learned logit per head joins every softmax, see `nn.Attention`.
         dropout_rate: share of the attention weights dropped in a call with `deterministic=False`.
+        activation: of the MLP, see `nn.SwiGLU`.
+        mlp_bias: biases in the MLP.
+        post_norms: also normalise what attention and MLP give, see `nn.Block`.
+        embedding_scale: factor on the vectors of the tokens, see `nn.Embedding`.
+        logits_soft_cap: logits become cap * tanh(logits / cap); None leaves them.
         norm_eps: eps of the blocks' norms and of the final one.
         dtype: dtype of the computation.
         param_dtype: dtype of the parameters.
@@ -75,9 +84,18 @@ class Config:
     rope_scaling: Scaling | Mapping[str, Any] | None = None
     tie_embeddings: bool = False
     qk_norm: bool = False
+    qk_norm_eps: float = 1e-6
+    scale: float | None = None
     soft_cap: float | None = None
+    use_bias: bool = False
+    out_bias: bool | None = None
     learned_sinks: bool = False
     dropout_rate: float = 0.0
+    activation: str = "silu"
+    mlp_bias: bool = False
+    post_norms: bool = False
+    embedding_scale: float | None = None
+    logits_soft_cap: float | None = None
     norm_eps: float = 1e-6
     dtype: Any = jnp.float32
     param_dtype: Any = jnp.float32
@@ -88,10 +106,8 @@ class Config:
         sizes = head_sizes(self.d_model, self.num_heads, self.num_kv_heads, self.head_dim)
         for name in ("vocab_size", "num_layers", *(("d_ff",) if self.d_ff is not None else ())):
             integer(name, getattr(self, name), 1)
-        check_soft_cap(self.soft_cap)
-        object.__setattr__(self, "dropout_rate", check_rate(self.dropout_rate, key="given with each call"))
-        if not (math.isfinite(self.norm_eps) and self.norm_eps > 0):
-            raise ValueError(f"norm_eps={self.norm_eps} must be finite and above 0")
+        self._check_numbers()
+        check_activation(self.activation)
         for name in ("dtype", "param_dtype"):
             object.__setattr__(self, name, _float_dtype(name, getattr(self, name)))
         if not isinstance(self.layout, str) or not self.layout:
@@ -112,6 +128,18 @@ class Config:
             if rope is not None:
                 rope.check_head(sizes[3])
         self._check_scaling_is_used()
+
+    def _check_numbers(self) -> None:
+        for name in ("soft_cap", "logits_soft_cap"):
+            object.__setattr__(self, name, check_soft_cap(getattr(self, name), name))
+        for name in ("scale", "embedding_scale"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, number(name, getattr(self, name), "a constant of the model"))
+        object.__setattr__(self, "dropout_rate", check_rate(self.dropout_rate, key="given with each call"))
+        for name in ("norm_eps", "qk_norm_eps"):
+            eps = getattr(self, name)
+            if not (math.isfinite(eps) and eps > 0):
+                raise ValueError(f"{name}={eps} must be finite and above 0")
 
     @property
     def letters(self) -> str:

@@ -18,6 +18,7 @@ from attnjax.nn.cached import check_options
 from attnjax.nn.embed import Embedding, Head
 from attnjax.nn.mlp import SwiGLU
 from attnjax.nn.norm import RMSNorm
+from attnjax.scores import capped
 from attnjax.segments import Segments
 
 
@@ -100,7 +101,7 @@ class Decoder(nnx.Module):
             _refuse_future(config)
         self.config = config
         tables = dict(dtype=config.dtype, param_dtype=config.param_dtype, rngs=rngs)
-        self.embedding = Embedding(config.vocab_size, config.d_model, **tables)
+        self.embedding = Embedding(config.vocab_size, config.d_model, scale=config.embedding_scale, **tables)
         self.head = nnx.data(
             None if config.tie_embeddings else Head(config.d_model, config.vocab_size, **tables)
         )
@@ -172,7 +173,8 @@ class Decoder(nnx.Module):
 
     def logits(self, x: jax.Array) -> jax.Array:
         """The head's answer to what comes out of the last block."""
-        return (self.embedding if self.head is None else self.head).logits(self.norm(x))
+        logits = (self.embedding if self.head is None else self.head).logits(self.norm(x))
+        return capped(logits, self.config.logits_soft_cap)
 
     def init_cache(self, *, batch: int, max_length: int, dtype: Any = None, positions: str = "text") -> Caches:
         """Empty caches for `batch` rows of up to `max_length` tokens, one for each layer.
@@ -251,7 +253,17 @@ def make_block(config: Config, letter: str, key: jax.Array) -> Block:
     (Radford et al. 2019, GPT-2), so that the stream keeps its size with depth."""
     rngs = nnx.Rngs(key)
     shared = dict(dtype=config.dtype, param_dtype=config.param_dtype)
-    attention = Attention(
+    attention = make_attention(config, letter, rngs)
+    options = dict(use_bias=config.mlp_bias, activation=config.activation)
+    mlp = SwiGLU(config.d_model, config.ff_dim, rngs=rngs, **options, **shared)
+    for kernel in (attention.out.kernel, mlp.down.kernel):
+        kernel[...] = kernel[...] * jnp.asarray((2 * config.num_layers) ** -0.5, config.param_dtype)
+    return Block(attention, mlp, norm_eps=config.norm_eps, post_norms=config.post_norms, **shared)
+
+
+def make_attention(config: Config, letter: str, rngs: nnx.Rngs) -> Attention:
+    """The attention of a block of this letter."""
+    return Attention(
         config.d_model,
         config.num_heads,
         config.num_kv_heads,
@@ -259,16 +271,17 @@ def make_block(config: Config, letter: str, key: jax.Array) -> Block:
         pattern=config.legend[letter],
         rope=config.rope(letter),
         qk_norm=config.qk_norm,
+        qk_norm_eps=config.qk_norm_eps,
+        scale=config.scale,
         soft_cap=config.soft_cap,
+        use_bias=config.use_bias,
+        out_bias=config.out_bias,
         learned_sinks=config.learned_sinks,
         dropout_rate=config.dropout_rate,
+        dtype=config.dtype,
+        param_dtype=config.param_dtype,
         rngs=rngs,
-        **shared,
     )
-    mlp = SwiGLU(config.d_model, config.ff_dim, rngs=rngs, **shared)
-    for kernel in (attention.out.kernel, mlp.down.kernel):
-        kernel[...] = kernel[...] * jnp.asarray((2 * config.num_layers) ** -0.5, config.param_dtype)
-    return Block(attention, mlp, norm_eps=config.norm_eps, **shared)
 
 
 def _stacked(config: Config, keys: jax.Array) -> Period:

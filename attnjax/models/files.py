@@ -13,6 +13,7 @@ import json
 import math
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -25,6 +26,13 @@ DTYPES = {
     "F16": np.dtype(np.float16),
     "BF16": np.dtype(jnp.bfloat16),
 }
+# A published file may also hold these, as quantised parts that nothing here reads: enough is known to check sizes.
+OTHER_DTYPES = {
+    "F8_E4M3": np.dtype(jnp.float8_e4m3fn),
+    "F8_E5M2": np.dtype(jnp.float8_e5m2),
+    "F8_E8M0": np.dtype(np.uint8),
+    "BOOL": np.dtype(np.bool_),
+} | {f"{kind}{8 * size}": np.dtype(f"{kind.lower()}{size}") for kind in "IU" for size in (1, 2, 4, 8)}
 # A hundred thousand weights fit; parsing what fits takes a few hundred MB at worst.
 HEADER_LIMIT = 16 * 2**20
 CONFIG_LIMIT = 2**20
@@ -56,12 +64,12 @@ def open_file(path: Path) -> BinaryIO:
     return os.fdopen(number, "rb")
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, limit: int = CONFIG_LIMIT) -> dict[str, Any]:
     """The JSON object that a small file holds."""
     with open_file(path) as file:
-        data = file.read(CONFIG_LIMIT + 1)
-    if len(data) > CONFIG_LIMIT:
-        raise ValueError(f"{path} is larger than {CONFIG_LIMIT} bytes; no config is")
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise ValueError(f"{path} is larger than {limit} bytes; no config is")
     return parse_json(data, str(path))
 
 
@@ -108,18 +116,19 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class WeightsFile:
-    """A safetensors file whose header has been read and checked; `read` gives the weights.
+    """A safetensors file whose header has been read and checked; `read` gives the weights, `read_one` one of them.
 
     Args:
-        path: the file. Kept open until `close`.
+        path: the file. Kept open until the `with` block ends.
+        dtypes: the dtypes that it may hold.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is no well-formed safetensors file of floating weights.
+        ValueError: if it is no well-formed safetensors file of weights of these dtypes.
     """
 
-    def __init__(self, path: Path):
-        self.path, self.file = path, open_file(path)
+    def __init__(self, path: Path, dtypes: Mapping[str, np.dtype] = DTYPES):
+        self.path, self.file, self.dtypes = path, open_file(path), dtypes
         try:
             self.prefix = self._read_prefix()
             self.num_bytes = os.fstat(self.file.fileno()).st_size - len(self.prefix)
@@ -138,17 +147,35 @@ class WeightsFile:
         """Every weight by name, and the SHA-256 of the very bytes that they were made from."""
         digest, weights = hashlib.sha256(self.prefix), {}
         self.file.seek(len(self.prefix))
-        for name, dtype, shape, start, stop in self.entries:  # in the order of the file, without gaps
-            try:
-                data = self.file.read(stop - start)
-            except MemoryError:
-                raise ValueError(f"{self.path}: the {stop - start} bytes of {name!r} fit no memory") from None
-            if len(data) != stop - start:
-                raise ValueError(f"{self.path} became shorter while it was read")
+        for entry in self.entries:  # in the order of the file, without gaps
+            data = self._bytes(entry)
             digest.update(data)
-            array = np.frombuffer(data, dtype.newbyteorder("<"))  # as in the file, whatever this machine has
-            weights[name] = array.astype(dtype, copy=False).reshape(shape)
+            weights[entry.name] = _array(entry, data)
         return weights, digest.hexdigest()
+
+    def read_one(self, entry: Entry) -> np.ndarray:
+        """One weight.
+
+        Raises:
+            ValueError: if it is not floating.
+        """
+        if entry.dtype not in DTYPES.values():
+            raise ValueError(
+                f"{self.path}: weight {entry.name!r} is {entry.dtype}, so it is quantised or no weight; only "
+                f"{', '.join(DTYPES)} are read"
+            )
+        self.file.seek(len(self.prefix) + entry.start)
+        return _array(entry, self._bytes(entry))
+
+    def _bytes(self, entry: Entry) -> bytes:
+        size = entry.stop - entry.start
+        try:
+            data = self.file.read(size)
+        except MemoryError:
+            raise ValueError(f"{self.path}: the {size} bytes of {entry.name!r} fit no memory") from None
+        if len(data) != size:
+            raise ValueError(f"{self.path} became shorter while it was read")
+        return data
 
     def _read_prefix(self) -> bytes:
         size = os.fstat(self.file.fileno()).st_size
@@ -185,19 +212,24 @@ class WeightsFile:
         if not isinstance(found, dict) or set(found) != {"dtype", "shape", "data_offsets"}:
             raise ValueError(f"{where} must have exactly dtype, shape and data_offsets")
         dtype, shape, offsets = found["dtype"], found["shape"], found["data_offsets"]
-        if not isinstance(dtype, str) or dtype not in DTYPES:
-            raise ValueError(f"{where} has dtype {dtype!r}; a saved model has {', '.join(DTYPES)} only")
+        if not isinstance(dtype, str) or dtype not in self.dtypes:
+            raise ValueError(f"{where} has dtype {dtype!r}; it must be one of {', '.join(self.dtypes)}")
         if not _sizes(shape) or len(shape) > MOST_AXES:
             raise ValueError(f"{where} has no valid shape: at most {MOST_AXES} ints of at least 0")
         if not _sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
             raise ValueError(f"{where} has no valid data_offsets: two ints, 0 <= start <= stop")
         start, stop = offsets
-        needed = math.prod(shape) * DTYPES[dtype].itemsize
+        needed = math.prod(shape) * self.dtypes[dtype].itemsize
         if needed != stop - start:
             raise ValueError(
                 f"{where} has {stop - start} bytes, but {dtype} of shape {tuple(shape)} takes {needed}"
             )
-        return Entry(name, DTYPES[dtype], tuple(shape), start, stop)
+        return Entry(name, self.dtypes[dtype], tuple(shape), start, stop)
+
+
+def _array(entry: Entry, data: bytes) -> np.ndarray:
+    array = np.frombuffer(data, entry.dtype.newbyteorder("<"))  # as in the file, whatever this machine has
+    return array.astype(entry.dtype, copy=False).reshape(entry.shape)
 
 
 def _sizes(found: Any) -> bool:

@@ -1,8 +1,10 @@
 """Reading a model from a folder that anyone may have written."""
 
+import contextlib
 import dataclasses
 import os
 import typing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,23 @@ import jax
 from attnjax.models.config import Config
 from attnjax.models.decoder import Decoder
 from attnjax.models.files import WeightsFile, open_file, read_json
-from attnjax.models.saved_config import CONFIG_FILE, WEIGHTS_FILE, check_field_types, check_header, from_json
-from attnjax.models.weights import by_layer, check_fit, filled, skeleton
+from attnjax.models.gguf_file import open_gguf
+from attnjax.models.gguf_header import MAGIC
+from attnjax.models.huggingface import is_folder, open_folder, refuse_pickle
+from attnjax.models.published import attention, decoder, read_config
+from attnjax.models.saved_config import (
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    check_field_types,
+    check_header,
+    fields_of,
+    from_json,
+)
+from attnjax.models.source import Source
+from attnjax.models.weights import by_layer, check_fit, check_sizes, filled, skeleton
+from attnjax.nn.attention import Attention
 from attnjax.patterns import Pattern, PerHead, parse
 from attnjax.visible import check_pattern
-
-ONLY_OURS = "not supported in this version, only folders written by models.save are"
 
 
 @typing.no_type_check
@@ -27,26 +40,30 @@ def load(
     dtype: Any = None,
     param_dtype: Any = None,
 ) -> Decoder:
-    """Reads a model that `save` wrote; without options it equals the saved one bit for bit, dtypes included.
+    """Reads a model that `save` wrote, bit for bit, or one that was published as a Hugging Face folder or as a GGUF
+    file: Llama (and SmolLM2), Mistral, Qwen2, Qwen3, Gemma 2, Gemma 3 (text).
 
-    The files are not trusted: nothing in them is unpickled or executed, and every claim is checked.
+    The files are not trusted: nothing in them is unpickled or executed, and every claim is checked. A published
+    model gets the pattern, rotation and options that its config.json says; a field that changes the result and is not
+    supported is an error.
 
     Args:
-        path: the folder.
+        path: the folder, or the GGUF file, whose weights are dequantised.
         pattern: replaces the pattern of every layer: a pattern or its text. None leaves each layer its own.
-        dtype: dtype of the computation; None means as saved.
-        param_dtype: dtype to convert the weights to; None means as saved.
+        dtype: dtype of the computation; None means as saved, and float32 for a published model.
+        param_dtype: dtype to convert the weights to; None means the same.
 
     Returns:
-        The decoder, with its layers stacked or not as they were.
+        The decoder, with its layers stacked or not as they were (a published one: stacked).
 
     Raises:
-        FileNotFoundError: if the folder or one of its two files is missing.
+        FileNotFoundError: if the folder or one of its files is missing.
+        ImportError: if a package that reads the file is missing.
         TypeError: if `pattern` or a dtype is none.
-        ValueError: if a file is damaged, manipulated, of a later format or of another kind (Hugging Face,
-            GGUF, pickle), naming the file and what is wrong; if `pattern` does not parse, does not fit or
-            sees the future; if weights would be float64 while JAX has that switched off, or do not fit
-            `param_dtype`.
+        ValueError: if a file is damaged, manipulated, of a later format, a pickle or of another kind, naming the
+            file and what is wrong; if a published config has an unknown family or a field that is not supported, or
+            a weight is missing, unknown or misshapen; if `pattern` does not parse, does not fit or sees the future;
+            if weights would be float64 while JAX has that switched off, or do not fit `param_dtype`.
 
     Example:
         >>> import tempfile
@@ -59,11 +76,90 @@ def load(
         >>> str(model.block(0).attention.pattern), model.config.dtype.name, model.config.param_dtype.name
         ('window(4) | sink(1)', 'bfloat16', 'float32')
     """
-    folder = Path(path)
-    _check_folder(folder)
+    path = Path(path)
+    with _published(path) as source:
+        if source is not None:
+            found = read_config(source)
+            return decoder(source, found, _asked_config(found.config, pattern, dtype, param_dtype))
+    return _saved(path, pattern, dtype, param_dtype)
+
+
+@typing.no_type_check
+def load_attention(
+    path: str | os.PathLike,
+    layer: int,
+    pattern: Pattern | PerHead | str | None = None,
+    *,
+    dtype: Any = None,
+    param_dtype: Any = None,
+) -> Attention:
+    """Reads the attention of one layer of a published model, and none of its other weights.
+
+    For models whose MLP `Decoder` does not have (gpt-oss, with learned sinks and a mixture of experts), or that are
+    too large to read whole. Its input is the normalised stream.
+
+    Args:
+        path: a Hugging Face folder or a GGUF file, as in `load`.
+        layer: which layer, from 0.
+        pattern, dtype, param_dtype: as in `load`.
+
+    Returns:
+        The layer, with the pattern and the rotation that it has in the model.
+
+    Raises:
+        IndexError: if there is no such layer.
+        FileNotFoundError, TypeError, ValueError: as `load`.
+
+    Example:
+        >>> import json, pathlib, tempfile
+        >>> import numpy as np
+        >>> from attnjax import models
+        >>> from safetensors.numpy import save_file
+        >>> config = dict(model_type="llama", vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+        ...               num_attention_heads=2)
+        >>> weights = {f"model.layers.0.self_attn.{name}_proj.weight": np.eye(8, dtype="float32") for name in "qkvo"}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_file(weights, f"{folder}/model.safetensors")
+        ...     _ = pathlib.Path(folder, "config.json").write_text(json.dumps(config))
+        ...     layer = models.load_attention(folder, 0)
+        >>> layer.num_heads, str(layer.pattern)
+        (2, 'causal()')
+    """
+    path = Path(path)
+    with _published(path) as source:
+        if source is None:
+            raise ValueError(f"{path} was written by models.save: take load(path).block({layer}).attention")
+        found = read_config(source)
+        return attention(source, found, _asked_config(found.config, pattern, dtype, param_dtype), layer)
+
+
+@contextlib.contextmanager
+def _published(path: Path) -> Iterator[Source | None]:
+    """The published model at this path; None if it is a folder that `save` wrote."""
+    refuse_pickle(path)
+    if not path.is_dir():
+        with open_file(path) as file:
+            is_gguf = file.read(len(MAGIC)) == MAGIC
+        if not is_gguf:
+            raise ValueError(f"{path} is a file, but no GGUF file; a folder is one of models.save or Hugging Face")
+        yield open_gguf(path)
+        return
+    if not (path / CONFIG_FILE).exists():
+        for file in sorted(path.iterdir()):
+            refuse_pickle(file)
+    config = read_json(path / CONFIG_FILE)
+    if not is_folder(config):
+        yield None
+        return
+    with open_folder(path, config) as source:
+        yield source
+
+
+def _saved(folder: Path, pattern: Any, dtype: Any, param_dtype: Any) -> Decoder:
+    """The model that `save` wrote."""
     saved = _read_config(folder / CONFIG_FILE)
     with WeightsFile(folder / WEIGHTS_FILE) as file:
-        stored = _stored_config(saved["config"], folder / CONFIG_FILE, file)
+        stored = _stored_config(saved, folder / CONFIG_FILE, file)
         config = _asked_config(stored, pattern, dtype, param_dtype)
         model = skeleton(stored)
         check_fit({entry.name: entry for entry in file.entries}, by_layer(model), str(file.path))
@@ -76,18 +172,8 @@ def load(
     return filled(model if config == stored else skeleton(config), weights)
 
 
-def _check_folder(folder: Path) -> None:
-    if folder.is_dir():
-        return
-    with open_file(folder) as file:
-        kind = "a GGUF file" if file.read(4) == b"GGUF" else "a file"
-    raise ValueError(f"{folder} is {kind}: {ONLY_OURS}")
-
-
 def _read_config(path: Path) -> dict[str, Any]:
     saved = read_json(path)
-    if "format" not in saved and not saved.keys().isdisjoint(("architectures", "model_type")):
-        raise ValueError(f"{path.parent} is a Hugging Face folder: {ONLY_OURS}")
     try:
         check_header(saved)
     except ValueError as fault:
@@ -95,27 +181,14 @@ def _read_config(path: Path) -> dict[str, Any]:
     return saved
 
 
-def _stored_config(fields: Any, path: Path, file: WeightsFile) -> Config:
+def _stored_config(saved: dict[str, Any], path: Path, file: WeightsFile) -> Config:
     try:
+        fields = fields_of(saved)
         check_field_types(fields)
-        _check_sizes(fields, file)
+        check_sizes(fields, len(file.entries), file.num_bytes, "bytes", file.path.name)
         return from_json(fields)
     except ValueError as fault:
         raise ValueError(f"{path}: {fault}") from None
-
-
-def _check_sizes(fields: dict[str, Any], file: WeightsFile) -> None:
-    """Refuses to describe a model larger than the weights at hand, which alone could take for ever."""
-    layers, weights = fields["num_layers"], len(file.entries)
-    if layers > weights:
-        raise ValueError(f"num_layers={layers}, but {file.path.name} holds {weights} weights")
-    heads = fields["num_heads"] * (fields["head_dim"] or 1)
-    widest = max(1, fields["vocab_size"], heads, fields["d_ff"] or 1)
-    if widest * fields["d_model"] > file.num_bytes:
-        raise ValueError(
-            f"d_model={fields['d_model']} and a width of {widest} make a weight larger than all "
-            f"{file.num_bytes} bytes in {file.path.name}"
-        )
 
 
 def _asked_config(stored: Config, pattern: Any, dtype: Any, param_dtype: Any) -> Config:

@@ -16,7 +16,14 @@ from attnjax.patterns import Pattern, PerHead, parse
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 # To be raised whenever Config gains a field; a reader of older versions then says what stood for it.
-FORMAT, FORMAT_VERSION = "attnjax", 1
+FORMAT, FORMAT_VERSION = "attnjax", 2
+# What models meant that were written before there were these fields: version -> fields that came after it.
+BEFORE: dict[int, dict[str, Any]] = {
+    1: {
+        "qk_norm_eps": 1e-6, "scale": None, "use_bias": False, "out_bias": None, "activation": "silu",
+        "mlp_bias": False, "post_norms": False, "embedding_scale": None, "logits_soft_cap": None,
+    },
+}  # fmt: skip
 KEYS = ("format", "format_version", "library_version", "weights_sha256", "config")
 FIELDS = {field.name: field for field in dataclasses.fields(Config)}
 DTYPE_NAMES = tuple(dtype.name for dtype in DTYPES.values())
@@ -29,16 +36,28 @@ def header(weights_sha256: str) -> dict[str, Any]:
 
 
 def check_header(saved: dict[str, Any]) -> None:
-    """Raises a ValueError unless `saved` has the keys of this format, in its name and version."""
+    """Raises a ValueError unless `saved` has the keys of this format, in its name and a version that is read."""
     if saved.get("format") != FORMAT:
         raise ValueError(f"format={saved.get('format')!r}, but models.load reads {FORMAT!r} only")
     version = saved.get("format_version")
-    if type(version) is not int or version != FORMAT_VERSION:
+    if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
         raise ValueError(
-            f"format_version={version!r}, but this version of attnjax reads {FORMAT_VERSION}; the file was "
+            f"format_version={version!r}, but this version of attnjax reads 1 to {FORMAT_VERSION}; the file was "
             f"written by attnjax {saved.get('library_version')!r}"
         )
     check_keys(saved, KEYS, "the file")
+
+
+def fields_of(saved: dict[str, Any]) -> Any:
+    """The config of a file whose header is checked, in terms of this version."""
+    fields = saved["config"]
+    for version in range(saved["format_version"], FORMAT_VERSION):
+        if isinstance(fields, dict):
+            for name in BEFORE[version]:
+                if name in fields:
+                    raise ValueError(f"config has the key {name!r}, which format_version={version} did not have")
+            fields = fields | BEFORE[version]
+    return fields
 
 
 def to_json(config: Config) -> dict[str, Any]:

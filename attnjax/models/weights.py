@@ -1,7 +1,7 @@
 """The weights of a decoder by name, one entry per layer, whether or not its layers are stacked."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -18,8 +18,13 @@ def skeleton(config: Config) -> Decoder:
 
     Accepts patterns that see the future: whether they may was decided where the model was built.
     """
+    return shapes_only(lambda: Decoder(config, rngs=nnx.Rngs(0), allow_future=True))
+
+
+def shapes_only(make: Callable[[], Any]) -> Any:
+    """The module that `make` makes, with shapes and dtypes in place of numbers."""
     with jax.enable_x64(True):  # else float64 weights would count as float32
-        return nnx.eval_shape(lambda: Decoder(config, rngs=nnx.Rngs(0), allow_future=True))
+        return nnx.eval_shape(make)
 
 
 def by_layer(model: Decoder) -> dict[str, Any]:
@@ -37,17 +42,22 @@ def by_layer(model: Decoder) -> dict[str, Any]:
     return found
 
 
-def filled(model: Decoder, weights: Mapping[str, np.ndarray]) -> Decoder:
+def filled(model: Decoder, weights: Mapping[str, Any]) -> Decoder:
     """The skeleton with these weights in its dtypes; names and shapes must fit it.
 
     Raises:
         ValueError: if a finite number is infinite in the skeleton's dtype.
     """
-    graph, state = nnx.split(model)
+    return fill(model, weights, lambda path: _names(path, model.config))
+
+
+def fill(module: Any, weights: Mapping[str, Any], names: Callable[[tuple[Any, ...]], list[str]]) -> Any:
+    """`filled` for any module; `names(path)` are those of a variable's layers, each of which is looked up once."""
+    graph, state = nnx.split(module)
     flat = []
     for path, variable in nnx.to_flat_state(state):
         dtype = variable.get_value().dtype
-        layers = [_cast(name, weights[name], dtype) for name in _names(path, model.config)]
+        layers = [_cast(name, weights[name], dtype) for name in names(path)]
         value = np.stack(layers) if path[0] == "periods" else layers[0]
         # A copy: jnp.asarray may share memory that NumPy owns, which donation would then hand out.
         flat.append((path, variable.replace(jnp.array(value))))
@@ -60,6 +70,23 @@ def _cast(name: str, array: np.ndarray, dtype: Any) -> np.ndarray:
     if cast is not array and (np.isinf(cast) & np.isfinite(array)).any():
         raise ValueError(f"weight {name!r} holds numbers too large for {dtype}; choose another param_dtype")
     return cast
+
+
+def check_sizes(fields: Mapping[str, Any], weights: int, room: int, unit: str, where: str) -> None:
+    """Refuses to describe a model larger than the weights at hand, which alone could take for ever.
+
+    Raises:
+        ValueError: if these sizes of a Config need more weights, or one larger than `room`.
+    """
+    if fields["num_layers"] > weights:
+        raise ValueError(f"num_layers={fields['num_layers']}, but {where} holds {weights} weights")
+    heads = fields["num_heads"] * (fields["head_dim"] or 1)
+    widest = max(1, fields["vocab_size"], heads, fields["d_ff"] or 1)
+    if widest * fields["d_model"] > room:
+        raise ValueError(
+            f"d_model={fields['d_model']} and a width of {widest} make a weight larger than all {room} {unit} in "
+            f"{where}"
+        )
 
 
 def check_fit(found: Mapping[str, Any], wanted: Mapping[str, Any], where: str) -> None:

@@ -73,6 +73,7 @@ class Attention(nnx.Module):
         pattern: which keys a query may look at. A layer without one would guess, so it must be given.
         rope: rotation of queries and keys: None, a `Rope`, a mapping of its settings, or a number, its theta.
         qk_norm: RMSNorm over each head of q and k, before the rotation (Qwen3, Gemma 3).
+        qk_norm_eps: its eps.
         soft_cap: scores become soft_cap * tanh(score / soft_cap); None leaves them.
         scale: factor on q.k; None means 1 / sqrt(H).
         use_bias: biases on query, key and value.
@@ -108,6 +109,7 @@ class Attention(nnx.Module):
         pattern: Pattern | PerHead,
         rope: Rope | Mapping[str, Any] | float | None = None,
         qk_norm: bool = False,
+        qk_norm_eps: float = 1e-6,
         soft_cap: float | None = None,
         scale: float | None = None,
         use_bias: bool = False,
@@ -131,7 +133,8 @@ class Attention(nnx.Module):
         self.key = nnx.Linear(D, K * H, use_bias=use_bias, **options)
         self.value = nnx.Linear(D, K * H, use_bias=use_bias, **options)
         self.out = nnx.Linear(N * H, D, use_bias=use_bias if out_bias is None else out_bias, **options)
-        norms = [RMSNorm(H, dtype=dtype, param_dtype=param_dtype) if qk_norm else None for _ in range(2)]
+        norm = dict(eps=qk_norm_eps, dtype=dtype, param_dtype=param_dtype)
+        norms = [RMSNorm(H, **norm) if qk_norm else None for _ in range(2)]
         self.query_norm, self.key_norm = map(nnx.data, norms)
         self.sinks = nnx.data(nnx.Param(jnp.zeros((N,), param_dtype)) if learned_sinks else None)
 

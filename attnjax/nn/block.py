@@ -17,12 +17,14 @@ from attnjax.segments import Segments
 
 class Block(nnx.Module):
     """Pre-norm residual block: x + attention(norm(x)), then x + mlp(norm(x)) (Xiong et al. 2020, "On Layer
-    Normalization in the Transformer Architecture").
+    Normalization in the Transformer Architecture"). With `post_norms` each half's output is normalised as well:
+    x + norm(attention(norm(x))), then the same with the mlp (Gemma 2, 2024).
 
     Args:
         attention: the layer that mixes tokens.
         mlp: the layer that works on each token.
-        norm_eps: eps of both norms.
+        norm_eps: eps of the norms.
+        post_norms: also normalise what attention and mlp give, before it is added.
         dtype: dtype of the norms' outputs and of the block's.
         param_dtype: dtype of the norms' parameters.
 
@@ -46,6 +48,7 @@ class Block(nnx.Module):
         mlp: SwiGLU,
         *,
         norm_eps: float = 1e-6,
+        post_norms: bool = False,
         dtype: Any = jnp.float32,
         param_dtype: Any = jnp.float32,
     ):
@@ -57,6 +60,8 @@ class Block(nnx.Module):
         self.attention = attention
         self.mlp_norm = RMSNorm(attention.d_model, **norm)
         self.mlp = mlp
+        after = [RMSNorm(attention.d_model, **norm) if post_norms else None for _ in range(2)]
+        self.attention_post_norm, self.mlp_post_norm = map(nnx.data, after)
 
     @typing.no_type_check
     def __call__(
@@ -81,6 +86,10 @@ class Block(nnx.Module):
             dropout_key=dropout_key, return_weights=return_weights, backend=backend,
         )  # fmt: skip
         plain = cache is None and not return_weights
-        x = x.astype(self.dtype) + (found if plain else found.y)
-        x = x + self.mlp(self.mlp_norm(x))
+        x = x.astype(self.dtype) + _after(self.attention_post_norm, found if plain else found.y)
+        x = x + _after(self.mlp_post_norm, self.mlp(self.mlp_norm(x)))
         return x if plain else found._replace(y=x)
+
+
+def _after(norm: RMSNorm | None, y: jax.Array) -> jax.Array:
+    return y if norm is None else norm(y)

@@ -11,6 +11,7 @@ from jax.core import Tracer
 from jaxtyping import Float, Int
 
 from attnjax.patterns.checks import integer
+from attnjax.scores import number
 
 
 class Embedding(nnx.Module):
@@ -19,15 +20,17 @@ class Embedding(nnx.Module):
     Args:
         vocab_size: number of tokens.
         d_model: size of a vector.
+        scale: factor on the vectors that come out, rounded to `dtype` first (Gemma: sqrt(d_model)); None is 1. The
+            logits do not have it.
         dtype: dtype of the vectors that come out.
         param_dtype: dtype of the table.
         rngs: where the first weights come from (normal, standard deviation 1 / sqrt(d_model), so that the
             same table works as the output head).
 
     Raises:
-        TypeError: if a size is no int, or tokens are not integers.
-        ValueError: if a size is below 1, or a token of an eager call is not in [0, vocab_size). While tracing
-            the tokens are not known: there such a token gives a vector of NaN.
+        TypeError: if a size is no int, `scale` no number, or tokens are not integers.
+        ValueError: if a size is below 1, `scale` not finite, or a token of an eager call is not in [0, vocab_size).
+            While tracing the tokens are not known: there such a token gives a vector of NaN.
 
     Example:
         >>> import jax.numpy as jnp
@@ -44,12 +47,13 @@ class Embedding(nnx.Module):
         vocab_size: int,
         d_model: int,
         *,
+        scale: float | None = None,
         dtype: Any = jnp.float32,
         param_dtype: Any = jnp.float32,
         rngs: nnx.Rngs,
     ):
         self.vocab_size, self.d_model = integer("vocab_size", vocab_size, 1), integer("d_model", d_model, 1)
-        self.dtype = dtype
+        self.scale, self.dtype = None if scale is None else number("scale", scale, "a constant of the model"), dtype
         init = nnx.initializers.normal(self.d_model**-0.5)
         self.table = nnx.Param(init(rngs.params(), (self.vocab_size, self.d_model), param_dtype))
 
@@ -61,7 +65,8 @@ class Embedding(nnx.Module):
         # A negative index would count from the end, so it is sent past the end, where "fill" answers NaN.
         index = jnp.where(index < 0, self.vocab_size, index)
         rows = self.table[...].at[index].get(mode="fill", fill_value=jnp.nan)
-        return rows.astype(self.dtype)
+        rows = rows.astype(self.dtype)
+        return rows if self.scale is None else rows * jnp.asarray(self.scale, self.dtype)
 
     @typing.no_type_check
     def logits(self, x: Float[jax.Array, "... d_model"]) -> Float[jax.Array, "... vocab_size"]:

@@ -1,6 +1,9 @@
 """The feed-forward half of a block."""
 
+import difflib
+import functools
 import typing
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,20 +13,29 @@ from jaxtyping import Float
 
 from attnjax.patterns.checks import integer
 
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "silu": jax.nn.silu,
+    "gelu": functools.partial(jax.nn.gelu, approximate=False),
+    "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
+}
+
 
 class SwiGLU(nnx.Module):
-    """down(silu(gate(x)) * up(x)) (Shazeer 2020, "GLU Variants Improve Transformer"), as in Llama.
+    """down(silu(gate(x)) * up(x)) (Shazeer 2020, "GLU Variants Improve Transformer"), as in Llama; with another
+    activation as in Gemma, where it is called GeGLU.
 
     Args:
         d_model: size of the input and of the output.
         d_ff: size in between.
         use_bias: biases on all three projections.
+        activation: "silu", "gelu" or "gelu_tanh" (the tanh approximation of Hendrycks and Gimpel 2016, "Gaussian
+            Error Linear Units").
         dtype: dtype of the computation and of the output.
         param_dtype: dtype of the parameters.
         rngs: where the first weights come from.
 
     Raises:
-        ValueError: if a size is below 1, or x's last axis is not `d_model`.
+        ValueError: if a size is below 1, there is no such activation, or x's last axis is not `d_model`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -40,11 +52,13 @@ class SwiGLU(nnx.Module):
         d_ff: int,
         *,
         use_bias: bool = False,
+        activation: str = "silu",
         dtype: Any = jnp.float32,
         param_dtype: Any = jnp.float32,
         rngs: nnx.Rngs,
     ):
         self.d_model, self.d_ff = integer("d_model", d_model, 1), integer("d_ff", d_ff, 1)
+        self.activation = check_activation(activation)
         options = dict(use_bias=use_bias, dtype=dtype, param_dtype=param_dtype, rngs=rngs)
         self.gate = nnx.Linear(self.d_model, self.d_ff, **options)
         self.up = nnx.Linear(self.d_model, self.d_ff, **options)
@@ -55,4 +69,16 @@ class SwiGLU(nnx.Module):
         """Each vector by itself."""
         if x.ndim == 0 or x.shape[-1] != self.d_model:
             raise ValueError(f"x{x.shape} does not end in this layer's d_model={self.d_model}")
-        return self.down(jax.nn.silu(self.gate(x)) * self.up(x))
+        return self.down(ACTIVATIONS[self.activation](self.gate(x)) * self.up(x))
+
+
+def check_activation(name: Any) -> str:
+    """The name, if there is such an activation.
+
+    Raises:
+        ValueError: if not, with the names and the nearest one.
+    """
+    if not isinstance(name, str) or name not in ACTIVATIONS:
+        near = difflib.get_close_matches(str(name), ACTIVATIONS, 1, 0)[0]
+        raise ValueError(f"activation={name!r} is not one of {', '.join(ACTIVATIONS)}; did you mean {near!r}?")
+    return name

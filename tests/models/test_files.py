@@ -68,7 +68,7 @@ def lie(**changes):
         ("weight 'a' must have exactly dtype, shape and data_offsets", pack({"a": 3}, b"")),
         ("weight 'a' must have exactly", pack({"a": {"dtype": "F32", "shape": []}}, b"")),
         ("weight 'a' must have exactly", lie(more=1)),
-        ("weight 'a' has dtype 'I32'; a saved model has F64, F32, F16, BF16 only", lie(dtype="I32")),
+        ("weight 'a' has dtype 'I32'; it must be one of F64, F32, F16, BF16", lie(dtype="I32")),
         ("weight 'a' has dtype None", lie(dtype=None)),
         ("weight 'a' has dtype \\['F32'\\]", lie(dtype=["F32"])),
         ("weight 'a' has no valid shape", lie(shape=[2, -3])),

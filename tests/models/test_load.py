@@ -169,11 +169,11 @@ def test_wrong_arguments_are_named(folder, error, match, arguments):
 @pytest.mark.parametrize(
     "match, write",
     [
-        ("is a file: not supported in this version, only folders written by models.save", {"x.bin": b"what"}),
-        ("is a file: not supported", {"x.pt": pickle.dumps({"a": 1})}),
-        ("x.gguf is a GGUF file: not supported in this version, only folders written", {"x.gguf": b"GGUF\3\0\0\0"}),
-        ("is a Hugging Face folder: not supported in this version, only folders written by models.save", {
-            "config.json": b'{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}'}),
+        ("x.what is a file, but no GGUF file; a folder is one of", {"x.what": b"what"}),
+        ("x.bin is a pickle, which can run any code while it is read", {"x.bin": b"what"}),
+        ("x.pt is a pickle", {"x.pt": pickle.dumps({"a": 1})}),
+        ("x.PTH is a pickle", {"x.PTH": b"GGUF"}),
+        (r"x.gguf \(8 bytes\) is damaged or manipulated: the number of weights takes 8", {"x.gguf": b"GGUF\3\0\0\0"}),
         ("format=None, but models.load reads 'attnjax' only", {"config.json": b'{"d_model": 4}'}),
         ("config.json is not valid JSON", {"config.json": pickle.dumps({"format": "attnjax"})}),
     ],
@@ -200,8 +200,10 @@ def test_what_is_missing_is_named(folder):
     "match, changes",
     [
         ("format='other', but", dict(__format="other")),
-        ("format_version=2, but this version of attnjax reads 1; the file was written by attnjax '0", dict(
-            __format_version=2)),
+        ("format_version=3, but this version of attnjax reads 1 to 2; the file was written by attnjax '0", dict(
+            __format_version=3)),
+        ("format_version=0, but this version", dict(__format_version=0)),
+        ("config has the key 'qk_norm_eps', which format_version=1 did not have", dict(__format_version=1)),
         ("format_version=True", dict(__format_version=True)),
         ("the file has the unknown key 'confg'; did you mean 'config'", dict(__confg=1)),
         ("config must be an object", dict(__config=[])),

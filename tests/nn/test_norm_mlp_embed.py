@@ -1,5 +1,7 @@
 """RMSNorm, SwiGLU, Embedding and Head: values by hand, dtypes, errors."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,6 +39,72 @@ def test_swiglu_as_by_hand():
     x = sample(2, 3, 6)
     exact, honest = (by_hand.swiglu(x.astype(t), by_hand.parameters(layer, t), "") for t in (np.float64, np.float32))
     assert_within(layer(jnp.asarray(x, jnp.float32)), exact, budget(honest, exact, "float32"))
+
+
+ACTIVATIONS = {
+    "silu": lambda x: x / (1 + math.exp(-x)),
+    "gelu": lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2,
+    "gelu_tanh": lambda x: x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_each_activation_is_its_formula(name):
+    layer = nn.SwiGLU(6, 10, activation=name, use_bias=True, rngs=nnx.Rngs(0))
+    for part in (layer.gate, layer.up, layer.down):
+        part.bias[...] = jnp.linspace(-1.0, 1.0, part.bias.shape[0])
+    x = 3 * sample(2, 3, 6)
+
+    def by_formula(dtype):
+        p = by_hand.parameters(layer, dtype)
+        gate, up = (x.astype(dtype) @ p[f"{part}.kernel"] + p[f"{part}.bias"] for part in ("gate", "up"))
+        gate = np.vectorize(ACTIVATIONS[name], otypes=[dtype])(gate)
+        return (gate * up) @ p["down.kernel"] + p["down.bias"]
+
+    exact, honest = by_formula(np.float64), by_formula(np.float32)
+    assert_within(layer(jnp.asarray(x, jnp.float32)), exact, budget(honest, exact, "float32"))
+
+
+def test_a_block_with_post_norms_normalises_what_each_half_gives():
+    rngs = nnx.Rngs(0)
+    attention = _attention(8)
+    block = nn.Block(attention, nn.SwiGLU(8, 12, rngs=rngs), norm_eps=1e-3, post_norms=True)
+    norms = block.attention_norm, block.attention_post_norm, block.mlp_norm, block.mlp_post_norm
+    for i, norm in enumerate(norms):
+        norm.scale[...] = jnp.linspace(0.5 + i, 1.0 + i, 8)
+    x = jnp.asarray(sample(1, 5, 8), jnp.float32)
+    before, after, mlp_before, mlp_after = (
+        lambda x, norm=norm: by_hand.rms_norm(x, np.asarray(norm.scale[...]), 1e-3) for norm in norms
+    )
+    y = x + after(np.asarray(attention(jnp.asarray(before(np.asarray(x))))))
+    want = y + mlp_after(np.asarray(block.mlp(jnp.asarray(mlp_before(np.asarray(y))))))
+    np.testing.assert_allclose(block(x), want, rtol=1e-5, atol=1e-5)
+    assert nn.Block(attention, block.mlp).attention_post_norm is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_factor_of_the_embedding_is_rounded_to_dtype_and_not_on_the_logits(dtype):
+    plain = nn.Embedding(7, 4, dtype=dtype, rngs=nnx.Rngs(0))
+    scaled = nn.Embedding(7, 4, scale=3072**0.5, dtype=dtype, rngs=nnx.Rngs(0))
+    tokens, x = np.array([[0, 6, 3]]), jnp.ones((1, 1, 4))
+    factor = jnp.asarray({"float32": 3072**0.5, "bfloat16": 55.5}[dtype], dtype)
+    np.testing.assert_array_equal(scaled(tokens), plain(tokens) * factor)
+    np.testing.assert_array_equal(scaled.logits(x), plain.logits(x))
+
+
+def test_the_norms_of_heads_have_an_eps_of_their_own():
+    from attnjax.patterns import Causal
+
+    def heads(eps):
+        layer = nn.Attention(4, 2, pattern=Causal(), qk_norm=True, qk_norm_eps=eps, rngs=nnx.Rngs(0))
+        q, k, _ = layer.project(jnp.asarray(sample(1, 3, 4), jnp.float32))
+        return np.asarray(q), np.asarray(k), layer
+
+    q, k, layer = heads(0.25)
+    for name, found in (("query", q), ("key", k)):
+        plain = (sample(1, 3, 4) @ by_hand.parameters(layer)[f"{name}.kernel"]).reshape(1, 3, 2, 2)
+        np.testing.assert_allclose(found, by_hand.rms_norm(plain, 1.0, 0.25), rtol=1e-5)
+    assert np.abs(heads(1e-6)[0] - q).max() > 0.01
 
 
 def test_embedding_looks_up_and_its_logits_are_the_transpose():
@@ -91,6 +159,10 @@ def test_n13_parameters_follow_param_dtype_and_outputs_dtype(dtype, param_dtype)
         (ValueError, r"x\(2, 3\) does not end in this norm's dim=4", lambda: nn.RMSNorm(4)(jnp.ones((2, 3)))),
         (TypeError, "d_ff='big' is a str", lambda: nn.SwiGLU(4, "big", rngs=nnx.Rngs(0))),
         (ValueError, r"x\(2, 3\) .* d_model=4", lambda: nn.SwiGLU(4, 8, rngs=nnx.Rngs(0))(jnp.ones((2, 3)))),
+        (ValueError, "activation='relu' is not one of silu, gelu, gelu_tanh; did you mean", lambda: nn.SwiGLU(
+            4, 8, activation="relu", rngs=nnx.Rngs(0))),
+        (ValueError, "scale=inf must be finite", lambda: nn.Embedding(5, 4, scale=float("inf"), rngs=nnx.Rngs(0))),
+        (TypeError, "scale='2' is a str", lambda: nn.Embedding(5, 4, scale="2", rngs=nnx.Rngs(0))),
         (ValueError, "vocab_size=0", lambda: nn.Embedding(0, 4, rngs=nnx.Rngs(0))),
         (ValueError, "d_model=0", lambda: nn.Head(0, 4, rngs=nnx.Rngs(0))),
         (ValueError, "d_model=8, but mlp has 4", lambda: nn.Block(_attention(8), nn.SwiGLU(4, 8, rngs=nnx.Rngs(0)))),

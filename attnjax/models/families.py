@@ -1,0 +1,221 @@
+"""What the config of a published model means, as a Config: one entry for each family that is understood.
+
+A field that a config leaves out means what Hugging Face's own class of that family takes for it; every other field
+is used, or changes nothing (`published_fields`), or is an error.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from attnjax.models.config import Config
+from attnjax.models.published_fields import NEEDED, complete
+from attnjax.models.published_rope import read_rope, read_rope_by_type
+
+SLIDING, FULL = "sliding_attention", "full_attention"
+LETTERS = {SLIDING: "L", FULL: "G"}
+ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh"}
+EXPERTS = (
+    "its MLP is a mixture of experts, which Decoder does not have; models.load_attention(path, layer) reads the "
+    "attention of one layer"
+)
+
+
+class Published(NamedTuple):
+    """A published config, understood."""
+
+    family: str
+    config: Config
+    norms_from_1: bool = False  # norms are stored as what is added to 1
+    no_decoder: str | None = None  # why only the attention can be read
+
+
+class Family(NamedTuple):
+    """The fields that a model_type understands with their defaults, and what they mean."""
+
+    defaults: dict[str, Any]
+    read: Callable[[dict[str, Any]], Published]
+
+
+def understand(fields: Mapping[str, Any]) -> Published:
+    """What the fields of a config.json mean.
+
+    Raises:
+        ValueError: if the family is unknown, or a field is missing, wrong, or not supported and may change the
+            result; the message names it.
+    """
+    name = fields.get("model_type")
+    if not isinstance(name, str) or name not in FAMILIES:
+        near = difflib.get_close_matches(str(name), FAMILIES, 1, 0.6)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"model_type={name!r} is not supported; known are {', '.join(FAMILIES)}{hint}")
+    family = FAMILIES[name]
+    full = complete(name, fields, family.defaults)
+    try:
+        return family.read(full)
+    except (TypeError, OverflowError) as fault:
+        raise ValueError(str(fault)) from None
+
+
+def shortest_period(letters: str) -> str:
+    """The shortest layout that, repeated and cut, gives these letters."""
+    border, borders = 0, [0]  # Knuth, Morris and Pratt 1977: the longest border of every beginning
+    for i in range(1, len(letters)):
+        while border and letters[i] != letters[border]:
+            border = borders[border - 1]
+        border += letters[i] == letters[border]
+        borders.append(border)
+    return letters[: len(letters) - border]
+
+
+def _layers(f: Mapping[str, Any], otherwise: Callable[[int], bool]) -> dict[str, Any]:
+    """layout and legend; `otherwise(i)` says whether layer i slides where the config does not."""
+    types, layers = f.get("layer_types"), f["num_hidden_layers"]
+    if types is None:
+        types = [SLIDING if otherwise(i) else FULL for i in range(layers)]
+    if not isinstance(types, list) or len(types) != layers:
+        raise ValueError(f"layer_types={types!r} must be a list of num_hidden_layers={layers} names")
+    for name in types:
+        if name not in (SLIDING, FULL):
+            raise ValueError(f"layer_types has {name!r}; known are {SLIDING!r} and {FULL!r}")
+    legend = {"G": "causal()"} if FULL in types else {}
+    if SLIDING in types:
+        if f["sliding_window"] is None:
+            raise ValueError("layer_types has sliding layers, but sliding_window is null or switched off")
+        legend["L"] = f"window({f['sliding_window']})"
+    return dict(layout=shortest_period("".join(LETTERS[name] for name in types)), legend=legend)
+
+
+def _config(f: Mapping[str, Any], layers: Mapping[str, Any], rope: Mapping[str, Any], **more: Any) -> Config:
+    """The fields that all families have, and what is special about one."""
+    activation = f.get("hidden_activation") or f["hidden_act"]
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
+        raise ValueError(f"the activation {activation!r} is not supported, only {', '.join(ACTIVATIONS)}")
+    return Config(
+        vocab_size=f["vocab_size"],
+        d_model=f["hidden_size"],
+        num_layers=f["num_hidden_layers"],
+        num_heads=f["num_attention_heads"],
+        num_kv_heads=f["num_key_value_heads"],
+        head_dim=f["head_dim"],
+        d_ff=f["intermediate_size"],
+        tie_embeddings=f["tie_word_embeddings"],
+        norm_eps=f["rms_norm_eps"],
+        dropout_rate=f["attention_dropout"] or 0.0,
+        activation=ACTIVATIONS[activation],
+        **layers,
+        **rope,
+        **more,
+    )
+
+
+def _llama(f: dict[str, Any]) -> Published:
+    layers = _layers(f, lambda i: False)
+    biases = dict(use_bias=f["attention_bias"], mlp_bias=f["mlp_bias"])
+    return Published("llama", _config(f, layers, read_rope(f, 1e4), **biases))
+
+
+def _mistral(f: dict[str, Any]) -> Published:
+    layers = _layers(f, lambda i: f["sliding_window"] is not None)
+    return Published("mistral", _config(f, layers, read_rope(f, 1e4)))
+
+
+def _qwen(f: dict[str, Any]) -> dict[str, Any]:
+    """Layers from `max_window_layers` on slide, if any do."""
+    window = f["sliding_window"] if f["use_sliding_window"] else None
+    return _layers(f | {"sliding_window": window}, lambda i: window is not None and i >= f["max_window_layers"])
+
+
+def _qwen2(f: dict[str, Any]) -> Published:
+    return Published("qwen2", _config(f, _qwen(f), read_rope(f, 1e4), use_bias=True, out_bias=False))
+
+
+def _qwen3(f: dict[str, Any]) -> Published:
+    special = dict(use_bias=f["attention_bias"], qk_norm=True, qk_norm_eps=f["rms_norm_eps"])
+    return Published("qwen3", _config(f, _qwen(f), read_rope(f, 1e4), **special))
+
+
+def _gemma(f: dict[str, Any]) -> dict[str, Any]:
+    """What Gemma 2 and 3 share."""
+    if f["hidden_act"] not in (None, f["hidden_activation"]):
+        raise ValueError(f"hidden_act={f['hidden_act']!r} beside hidden_activation={f['hidden_activation']!r}")
+    if not f["query_pre_attn_scalar"] > 0:
+        raise ValueError(f"query_pre_attn_scalar={f['query_pre_attn_scalar']!r} must be above 0")
+    return dict(
+        scale=f["query_pre_attn_scalar"] ** -0.5,
+        use_bias=f["attention_bias"],
+        post_norms=True,
+        embedding_scale=f["hidden_size"] ** 0.5,
+        logits_soft_cap=f["final_logit_softcapping"],
+    )
+
+
+def _gemma2(f: dict[str, Any]) -> Published:
+    layers = _layers(f, lambda i: i % 2 == 0)
+    special = _gemma(f) | dict(soft_cap=f["attn_logit_softcapping"])
+    return Published("gemma2", _config(f, layers, read_rope(f, 1e4), **special), norms_from_1=True)
+
+
+def _gemma3(f: dict[str, Any]) -> Published:
+    every, saved = f["sliding_window_pattern"], f["_sliding_window_pattern"]
+    if f["layer_types"] is None and saved not in (None, every):
+        raise ValueError(f"_sliding_window_pattern={saved!r}, but sliding_window_pattern={every!r}; give layer_types")
+    layers = _layers(f, lambda i: (i + 1) % every != 0)
+    types = {letter: kind for kind, letter in LETTERS.items() if letter in layers["legend"]}
+    rope = read_rope_by_type(f, {SLIDING: 1e4, FULL: 1e6}, types)
+    special = _gemma(f) | dict(qk_norm=True, qk_norm_eps=f["rms_norm_eps"])
+    return Published("gemma3_text", _config(f, layers, rope, **special), norms_from_1=True)
+
+
+def _gpt_oss(f: dict[str, Any]) -> Published:
+    layers = _layers(f, lambda i: i % 2 == 0)
+    yarn = dict(rope_type="yarn", factor=32.0, truncate=False, original_max_position_embeddings=4096)
+    special = dict(use_bias=f["attention_bias"], learned_sinks=True)
+    config = _config(f, layers, read_rope(f, 150000.0, yarn), **special)
+    return Published("gpt_oss", config, no_decoder=EXPERTS)
+
+
+def _fields(**more: Any) -> dict[str, Any]:
+    """The fields of all families, and more."""
+    sizes = "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads".split()
+    optional = "num_key_value_heads head_dim rope_parameters rope_scaling rope_theta".split()
+    return dict.fromkeys(sizes, NEEDED) | dict.fromkeys(optional) | dict(
+        hidden_act="silu", rms_norm_eps=1e-6, attention_dropout=0.0, tie_word_embeddings=False
+    ) | more  # fmt: skip
+
+
+QWEN = dict(
+    max_position_embeddings=32768, num_key_value_heads=32, layer_types=None, use_sliding_window=False,
+    sliding_window=4096, max_window_layers=28,
+)  # fmt: skip
+GEMMA = dict(
+    hidden_act=None, hidden_activation="gelu_pytorch_tanh", num_key_value_heads=4, head_dim=256, attention_bias=False,
+    tie_word_embeddings=True, query_pre_attn_scalar=256, layer_types=None, sliding_window=4096,
+)  # fmt: skip
+FAMILIES = {
+    "llama": Family(_fields(max_position_embeddings=2048, attention_bias=False, mlp_bias=False), _llama),
+    "mistral": Family(
+        _fields(max_position_embeddings=131072, num_key_value_heads=8, sliding_window=4096), _mistral
+    ),
+    "qwen2": Family(_fields(**QWEN), _qwen2),
+    "qwen3": Family(_fields(**QWEN | dict(head_dim=128, attention_bias=False)), _qwen3),
+    "gemma2": Family(
+        _fields(**GEMMA, max_position_embeddings=8192, attn_logit_softcapping=50.0, final_logit_softcapping=30.0),
+        _gemma2,
+    ),
+    "gemma3_text": Family(
+        _fields(
+            **GEMMA, max_position_embeddings=131072, final_logit_softcapping=None, rope_local_base_freq=None,
+            sliding_window_pattern=6, _sliding_window_pattern=None,
+        ),
+        _gemma3,
+    ),
+    "gpt_oss": Family(
+        _fields(
+            max_position_embeddings=131072, head_dim=64, num_key_value_heads=8, rms_norm_eps=1e-5, attention_bias=True,
+            layer_types=None, sliding_window=128, num_local_experts=128, num_experts_per_tok=4,
+            quantization_config=None, swiglu_limit=None, experts_per_token=None, initial_context_length=None,
+        ),
+        _gpt_oss,
+    ),
+}  # fmt: skip
