@@ -72,7 +72,12 @@ def chosen(args, rows):
     return wanted
 
 
-def torch_child(python, threads):
+def num_threads():
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def torch_child(python, threads, program=child.PROGRAM):
     """The process that holds torch, or None where torch cannot be imported.
 
     Raises:
@@ -81,7 +86,7 @@ def torch_child(python, threads):
     found = subprocess.run([python or sys.executable, "-c", "import torch"], capture_output=True).returncode == 0
     if python and not found:
         raise SystemExit(f"--torch-python {python} cannot import torch")
-    return child.Child(python or sys.executable, threads) if found else None
+    return child.Child(python or sys.executable, threads, program) if found else None
 
 
 def about(threads, torch):
@@ -122,7 +127,7 @@ def main(words=None, rows=(*ROWS, *programs.PROGRAMS)):
     if args.list:
         print("\n".join(row.name for row in rows))
         return
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    threads = num_threads()
     with child.closing(torch_child(args.torch_python, threads)) as torch:
         document = {"about": about(threads, torch)}
         print(" ".join(f"{name}={value}" for name, value in document["about"].items()))

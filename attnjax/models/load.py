@@ -54,7 +54,8 @@ def load(
         param_dtype: dtype to convert the weights to; None means the same.
 
     Returns:
-        The decoder, with its layers stacked or not as they were (a published one: stacked).
+        The decoder, with its layers stacked or not as they were. Those of a published model are not (`config.scan` is
+        False): it compiles longer, but writes up to twice as fast, since no step copies a layer out of a stack.
 
     Raises:
         FileNotFoundError: if the folder or one of its files is missing.
@@ -80,7 +81,8 @@ def load(
     with _published(path) as source:
         if source is not None:
             found = read_config(source)
-            return decoder(source, found, _asked_config(found.config, pattern, dtype, param_dtype))
+            unstacked = dataclasses.replace(found.config, scan=False)
+            return decoder(source, found, _asked_config(unstacked, pattern, dtype, param_dtype))
     return _saved(path, pattern, dtype, param_dtype)
 
 

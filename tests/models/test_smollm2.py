@@ -106,9 +106,9 @@ def test_the_published_perplexities(model):
 def test_a_flipped_sign_fails(model):
     graph, state = nnx.split(model)
     state = jax.tree.map(lambda weight: weight, state)  # variables of its own: the model serves other tests
-    kernel = state["periods"]["blocks"][0]["mlp"]["down"]["kernel"]
-    largest = np.unravel_index(np.abs(np.asarray(kernel[...][15])).argmax(), kernel[...].shape[1:])
-    kernel[...] = kernel[...].at[(15, *largest)].multiply(-1.0)
+    kernel = state["rest"][15]["mlp"]["down"]["kernel"]
+    largest = np.unravel_index(np.abs(np.asarray(kernel[...])).argmax(), kernel[...].shape)
+    kernel[...] = kernel[...].at[largest].multiply(-1.0)
     with pytest.raises(AssertionError, match="Mismatched elements"):
         check(full_pass(graph, state, GOLDEN["token_ids"][None]), "causal")
 
