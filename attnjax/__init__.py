@@ -31,8 +31,8 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str):
-    """nn, models and show on first use: `import attnjax` alone needs no flax and no matplotlib."""
-    if name in ("nn", "models", "show"):
+    """nn, models, heads and show on first use: `import attnjax` alone needs no flax and no matplotlib."""
+    if name in ("nn", "models", "heads", "show"):
         import importlib
 
         return importlib.import_module(f"attnjax.{name}")

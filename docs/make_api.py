@@ -14,6 +14,7 @@ PAGES = {  # page -> (package, how its names are written, what it is)
     "attnjax": ("attnjax", "aj.", "Patterns, the steps of the formula, and attention: `import attnjax as aj`."),
     "nn": ("attnjax.nn", "nn.", "Modules for flax nnx: `from attnjax import nn`."),
     "models": ("attnjax.models", "models.", "Language models: `from attnjax import models`."),
+    "heads": ("attnjax.heads", "heads.", "What heads do, measured and named: `from attnjax import heads`."),
     "show": ("attnjax.show", "show.", "Pictures of patterns: `from attnjax import show`."),
 }
 HEADINGS = {"Args": "Arguments", "Returns": "Returns", "Raises": "Raises", "Example": "Example"}
