@@ -16,27 +16,26 @@ from attnjax.call import Call
 
 def backward(call: Call, o: Any, lse: Any, d_o: Any, d_lse: Any) -> dict[str, Any]:
     """Cotangents of everything in call.diff, recomputing each tile's weights from the log-sum-exp."""
-    wide = slices.wide(call)
-    dtype = wide.q.dtype
+    settled, dtype = slices.settled(call)
     d_lse = jnp.where(jnp.isneginf(lse), jnp.zeros_like(d_lse), d_lse)  # an empty row's is often NaN: f'(-inf)
-    delta = jnp.sum(o.astype(dtype) * d_o.astype(dtype), axis=-1) - d_lse  # [B, T, N]
-    rows = {"d_o": d_o.astype(dtype), "lse": finite_max(lse)[..., None], "delta": delta[..., None]}
+    rows = {"o": o, "d_o": d_o, "lse": finite_max(lse)[..., None], "d_lse": d_lse[..., None]}
     total: dict[str, Any] = {}
     for job in (job for group in groups(call) for job in jobs(call, group)):
-        for name, x in _job(wide, job, rows).items():
+        for name, x in _job(settled, job, rows, dtype).items():
             total[name] = jax.tree.map(jnp.add, total[name], x) if name in total else x
     if "sink_logits" in call.diff:
         share = jnp.exp(call.diff["sink_logits"].astype(dtype)[:, None] - finite_max(lse))  # [B, T, N]
-        d_sink = -jnp.sum(share * delta, axis=1)
+        along = jnp.einsum("BTNh,BTNh->BN", o.astype(dtype) * share[..., None], d_o.astype(dtype), precision="highest")
+        d_sink = jnp.sum(share * d_lse, axis=1) - along
         one = call.diff["sink_logits"].shape[0] == 1
         total["sink_logits"] = jnp.sum(d_sink, axis=0, keepdims=True) if one else d_sink
     zeros = jax.tree.map(jnp.zeros_like, {n: x for n, x in call.diff.items() if n not in total})  # nothing is visible
     return {n: jax.tree.map(lambda a, b: a.astype(b.dtype), (total | zeros)[n], x) for n, x in call.diff.items()}
 
 
-def _job(call: Call, job: Job, rows: dict[str, Any]) -> dict[str, Any]:
+def _job(call: Call, job: Job, rows: dict[str, Any], dtype: Any) -> dict[str, Any]:
     """Cotangents of the call's arrays through one walk."""
-    d, dtype = call.dims, call.q.dtype
+    d = call.dims
     fills = {"lse": jnp.inf}  # rows that are not there then weigh nothing
     outer = {name: slices.rows(call, job, x, fill=fills.get(name, 0.0)) for name, x in rows.items()}
     diff = slices.tree(call, job, call.diff)
@@ -66,12 +65,14 @@ def _job(call: Call, job: Job, rows: dict[str, Any]) -> dict[str, Any]:
 def _rows(call: Call, job: Job, outer: dict[str, Any]) -> dict[str, Any]:
     """Cotangents of the arrays of some sequences."""
     t, scale = cut(call, job.walk), call.options.scale
-    q, d_o, delta = (t.whole_rows(x) for x in (call.q, outer["d_o"], outer["delta"]))
+    q, o, d_o, d_lse = (t.whole_rows(x) for x in (call.q, outer["o"], outer["d_o"], outer["d_lse"]))
     lse = t.whole_rows(outer["lse"], jnp.inf)
 
     def begin(i: Any) -> Any:
-        q_tile, do_tile, lse_tile, delta_tile = (t.queries(x, i) for x in (q, d_o, lse, delta))
+        q_tile, o_tile, do_tile, lse_tile, d_lse_tile = (t.queries(x, i) for x in (q, o, d_o, lse, d_lse))
         q_tile = q_tile * scale
+        # a tile at a time: XLA for CPUs sums short rows of an array that is not in the cache ten times slower
+        delta_tile = jnp.sum(o_tile * do_tile, axis=-1, keepdims=True) - d_lse_tile
         # transposed once here, because a product that contracts the rows of its left side is slow
         columns = q_tile.swapaxes(2, 3), do_tile.swapaxes(2, 3)
         return (q_tile, do_tile, lse_tile, delta_tile, *columns), jnp.zeros_like(q_tile)

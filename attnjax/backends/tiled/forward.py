@@ -7,17 +7,18 @@ import jax.numpy as jnp
 from attnjax.backends.tiled import slices
 from attnjax.backends.tiled.jobs import Group, Job, groups, jobs
 from attnjax.backends.tiled.layout import Pass, Visit, cut
+from attnjax.backends.tiled.stored import Stored, stored
 from attnjax.blend import Partial, absorb, finish, of_scores, start
 from attnjax.call import Call
 
 
 def forward(call: Call) -> tuple[Any, Any]:
     """(output [B, T, N, h], log-sum-exp [B, T, N])."""
-    wide = slices.wide(call)
+    call, dtype = slices.settled(call)
     found = groups(call)
-    results = [_group(wide, group) for group in found]
+    results = [_group(call, group, dtype) for group in found]
     o, lse = (joined(found, [result[n] for result in results]) for n in range(2))
-    return o.astype(call.q.dtype), lse
+    return o, lse
 
 
 def joined(found: tuple[Group, ...], arrays: list[Any]) -> Any:
@@ -29,45 +30,46 @@ def joined(found: tuple[Group, ...], arrays: list[Any]) -> Any:
     return jnp.concatenate(arrays, axis=2)[:, :, jnp.asarray(places)]
 
 
-def _group(call: Call, group: Group) -> tuple[Any, Any]:
+def _group(call: Call, group: Group, dtype: Any) -> tuple[Any, Any]:
     """(output, log-sum-exp) of heads that share a pattern: walk after walk, the sinks with the last one."""
     d = call.dims
     sinks = call.diff.get("sink_logits")
     if sinks is not None:
-        sinks = sinks[:, jnp.asarray(group.heads)].astype(call.q.dtype)
+        sinks = sinks[:, jnp.asarray(group.heads)].astype(dtype)
     found = jobs(call, group)
     if not found:  # nothing is visible
-        nothing = start((d.B, d.T, len(group.heads)), d.h, call.q.dtype)
-        return finish(nothing, None if sinks is None else sinks[:, None])
+        o, lse = finish(start((d.B, d.T, len(group.heads)), d.h, dtype), None if sinks is None else sinks[:, None])
+        return o.astype(call.q.dtype), lse
     before: Any = None
+    between = call.q.dtype if len(found) == 1 else dtype  # walks go on from each other's unrounded output
     for job in found:
-        before = _job(call, job, before, sinks if job is found[-1] else None)
-    return before
+        before = _job(call, job, before, sinks if job is found[-1] else None, (between, dtype))
+    return before[0].astype(call.q.dtype), before[1]
 
 
-def _job(call: Call, job: Job, before: Any, sinks: Any) -> tuple[Any, Any]:
-    """(output [B, T, n, h], log-sum-exp [B, T, n]) of one walk and of those `before` it."""
-    d, n, dtype = call.dims, len(job.heads), call.q.dtype
+def _job(call: Call, job: Job, before: Any, sinks: Any, dtypes: tuple[Any, Any]) -> tuple[Any, Any]:
+    """(output [B, T, n, h], log-sum-exp [B, T, n]) of one walk and of those `before` it, in these dtypes."""
+    d, n = call.dims, len(job.heads)
     arrays = slices.tree(call, job, call.diff), slices.facts(call, job)
     if sinks is not None:
         sinks = slices.per_sequence(job, sinks)
     if before is None:
-        shapes = ((d.B, d.T, n, d.h), dtype), ((d.B, d.T, n), dtype)
-        results = tuple(slices.laid_out(job, jnp.zeros(*shape)) for shape in shapes)
+        shapes = (d.B, d.T, n, d.h), (d.B, d.T, n)
+        results = tuple(slices.laid_out(job, jnp.zeros(*x)) for x in zip(shapes, dtypes, strict=True))
     else:
         results = tuple(slices.laid_out(job, x) for x in before)
 
     def body(results: Any, g: Any) -> Any:
         some = slices.call_of(call, job, *slices.cut(job, arrays, g))
         so_far = None if before is None else slices.cut(job, results, g)
-        found = _rows(some, job, so_far, None if sinks is None else slices.cut(job, sinks, g))
+        found = _rows(some, job, so_far, None if sinks is None else slices.cut(job, sinks, g), dtypes)
         return tuple(slices.put(job, total, x, g) for total, x in zip(results, found, strict=True))
 
     o, lse = slices.each(job, body, results)
     return slices.restored(call, job, o), slices.restored(call, job, lse)
 
 
-def _rows(call: Call, job: Job, so_far: Any, sinks: Any) -> list[Any]:
+def _rows(call: Call, job: Job, so_far: Any, sinks: Any, dtypes: tuple[Any, Any]) -> list[Any]:
     """[output, log-sum-exp] of some sequences."""
     t = cut(call, job.walk)
     q = t.whole_rows(call.q)
@@ -91,7 +93,8 @@ def _rows(call: Call, job: Job, so_far: Any, sinks: Any) -> list[Any]:
         return (of_scores(s, blended) if part is None else absorb(part, s, blended)), None
 
     def end(_: Any, part: Partial) -> list[Any]:
-        o, lse = finish(part, logits)
-        return [t.from_queries(o), t.from_queries(lse[..., None])[..., 0]]
+        o, lse = (x.astype(dtype) for x, dtype in zip(finish(part, logits), dtypes, strict=True))
+        return [stored(t.from_queries(o)).x, t.from_queries(lse[..., None])[..., 0]]
 
-    return t.rows(Pass(begin, take, lambda sums, at, parcel: sums, end), None, job.together)[1]
+    o, lse = t.rows(Pass(begin, take, lambda sums, at, parcel: sums, end), None, job.together)[1]
+    return [Stored(o, dtypes[0]).floats(o), lse]

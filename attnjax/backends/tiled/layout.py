@@ -9,6 +9,7 @@ from jax import lax
 
 from attnjax.backends.tiled import tables
 from attnjax.backends.tiled.jobs import at_run_time
+from attnjax.backends.tiled.stored import Stored, stored
 from attnjax.call import Call
 from attnjax.patterns.parts import Part
 from attnjax.scores import capped
@@ -47,8 +48,8 @@ class Tiled(NamedTuple):
     call: Call  # in the job's rows
     walk: Walk
     dtype: Any
-    k: Any  # [B, S', K, H], S' at least the walk's S
-    v: Any  # [B, S', K, h]
+    k: Stored  # [B, S', K, H], S' at least the walk's S
+    v: Stored  # [B, S', K, h]
     bias: Any  # [B|1, N|1, T'|1, S'|1]
     mask: Any
 
@@ -62,16 +63,18 @@ class Tiled(NamedTuple):
 
     # -- arrays of one visit ------------------------------------------------------------------------------------
 
-    def keys(self, x_BSKH: Any, at: Visit) -> Any:
-        """[B, K, size, H]: the visit's rows of an array of keys."""
-        return lax.dynamic_slice_in_dim(x_BSKH, at.start, at.size, 1).transpose(0, 2, 1, 3)
+    def keys(self, keys: Stored, at: Visit) -> Any:
+        """[B, K, size, H]: the visit's rows of an array of keys, as wide as the computation."""
+        x = keys.floats(lax.dynamic_slice_in_dim(keys.x, at.start, at.size, 1))
+        return x.transpose(0, 2, 1, 3).astype(self.dtype)
 
-    def queries(self, x_BTNH: Any, row: Any) -> Any:
-        """[B, K, r, H]: one row of tiles of an array of queries (padded by `whole_rows`)."""
-        x = lax.dynamic_slice_in_dim(x_BTNH, row * self.walk.tile_q, self.walk.tile_q, 1)
+    def queries(self, rows: Stored, row: Any) -> Any:
+        """[B, K, r, H]: one row of tiles of an array of queries (from `whole_rows`), as wide as the computation."""
+        x = rows.floats(lax.dynamic_slice_in_dim(rows.x, row * self.walk.tile_q, self.walk.tile_q, 1))
         B, tile, N, H = x.shape
         K = self.k.shape[2]
-        return x.reshape(B, tile, K, N // K, H).transpose(0, 2, 3, 1, 4).reshape(B, K, N // K * tile, H)
+        x = x.reshape(B, tile, K, N // K, H).transpose(0, 2, 3, 1, 4).astype(self.dtype)
+        return x.reshape(B, K, N // K * tile, H)
 
     def from_queries(self, x: Any) -> Any:
         """[B, K, r, H] -> [B, tile_q, N, H]."""
@@ -79,9 +82,9 @@ class Tiled(NamedTuple):
         x = x.reshape(B, K, -1, self.walk.tile_q, H).transpose(0, 3, 1, 2, 4)
         return x.reshape(B, self.walk.tile_q, -1, H)
 
-    def whole_rows(self, x_BTNH: Any, fill: float = 0.0) -> Any:
+    def whole_rows(self, x_BTNH: Any, fill: float = 0.0) -> Stored:
         """An array of queries padded to whole rows of tiles."""
-        return _pad(x_BTNH, 1, self.walk.rows * self.walk.tile_q, fill)
+        return stored(_pad(x_BTNH, 1, self.walk.rows * self.walk.tile_q, fill))
 
     def corner(self, x: Any, at: Visit) -> tuple[Any, ...]:
         """Where a visit begins in an array that broadcasts over queries or keys."""
@@ -263,7 +266,7 @@ class Tiled(NamedTuple):
 def cut(call: Call, walk: Walk) -> Tiled:
     """A job laid out for its walk."""
     length = walk.S if walk.tiles is None else -(-walk.S // walk.tiles.size) * walk.tiles.size
-    k, v = (_pad(x, 1, length) for x in (call.k, call.v))
+    k, v = (stored(_pad(x, 1, length)) for x in (call.k, call.v))
     dtype = compute_dtype(call.q, call.k, call.v)
     tiled = Tiled(call, walk, dtype, k, v, None, None)
     bias, mask = (None if x is None else tiled.padded(x) for x in (call.bias, call.mask))

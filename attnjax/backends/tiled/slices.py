@@ -170,12 +170,14 @@ def call_of(call: Call, job: Job, diff: dict[str, Any], known: dict[str, Any]) -
     return Call(dataclasses.replace(call.options, pattern=job.pattern), diff, known)
 
 
-def wide(call: Call) -> Call:
-    """The call with q, k and v in the dtype that everything is computed in, cast once."""
-    dtype = compute_dtype(call.q, call.k, call.v)
-    precision = matmul_precision(call.options.precision, call.q, call.k, call.v)  # of the inputs as they came
-    diff = call.diff | {name: call.diff[name].astype(dtype) for name in "qkv"}
-    return dataclasses.replace(call, diff=diff, options=dataclasses.replace(call.options, precision=precision))
+def settled(call: Call) -> tuple[Call, Any]:
+    """The call with the precision that suits its inputs, and the dtype that everything is computed in.
+
+    The arrays stay as they came: each visit widens its own piece, so that no wide copy of them is ever made.
+    """
+    precision = matmul_precision(call.options.precision, call.q, call.k, call.v)
+    settled = dataclasses.replace(call, options=dataclasses.replace(call.options, precision=precision))
+    return settled, compute_dtype(call.q, call.k, call.v)
 
 
 def _along_batch(job: Job, x: Any, fill: float = 0.0) -> Sliced:

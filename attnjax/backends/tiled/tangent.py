@@ -15,12 +15,11 @@ from attnjax.call import Call
 
 def tangent(call: Call, o: Any, lse: Any, along: dict[str, Any]) -> tuple[Any, Any]:
     """Tangents of (output, log-sum-exp) along tangents of everything in call.diff."""
-    wide = slices.wide(call)
-    dtype = wide.q.dtype
+    settled, dtype = slices.settled(call)
     along = jax.tree.map(lambda x: x.astype(dtype), along)
     lse = finite_max(lse)
     found = groups(call)
-    results = [_group(wide, group, lse[..., None], along) for group in found]
+    results = [_group(settled, group, lse[..., None], along, dtype) for group in found]
     out, total = (joined(found, [result[n] for result in results]) for n in range(2))
     if "sink_logits" in along:
         logits = call.diff["sink_logits"].astype(dtype)[:, None]
@@ -28,19 +27,19 @@ def tangent(call: Call, o: Any, lse: Any, along: dict[str, Any]) -> tuple[Any, A
     return (out - total[..., None] * o.astype(dtype)).astype(o.dtype), total
 
 
-def _group(call: Call, group: Group, lse: Any, along: dict[str, Any]) -> tuple[Any, Any]:
+def _group(call: Call, group: Group, lse: Any, along: dict[str, Any], dtype: Any) -> tuple[Any, Any]:
     """(sum of weights times tangents, sum of the weights' tangents) over the walks of a group."""
     d, n = call.dims, len(group.heads)
-    out, total = jnp.zeros((d.B, d.T, n, d.h), call.q.dtype), jnp.zeros((d.B, d.T, n), call.q.dtype)
+    out, total = jnp.zeros((d.B, d.T, n, d.h), dtype), jnp.zeros((d.B, d.T, n), dtype)
     for job in jobs(call, group):
-        more = _job(call, job, lse, along)
+        more = _job(call, job, lse, along, dtype)
         out, total = out + more[0], total + more[1]
     return out, total
 
 
-def _job(call: Call, job: Job, lse: Any, along: dict[str, Any]) -> tuple[Any, Any]:
+def _job(call: Call, job: Job, lse: Any, along: dict[str, Any], dtype: Any) -> tuple[Any, Any]:
     """The same sums through one walk."""
-    d, n, dtype = call.dims, len(job.heads), call.q.dtype
+    d, n = call.dims, len(job.heads)
     arrays = slices.tree(call, job, call.diff), slices.facts(call, job)
     more = slices.tree(call, job, along), slices.rows(call, job, lse, fill=jnp.inf)
     shapes = (d.B, d.T, n, d.h), (d.B, d.T, n)
