@@ -1,5 +1,6 @@
 """attnjax: attention for JAX in which a pattern is a value and cost follows the scores that it needs."""
 
+import attnjax.notebook as _notebook
 from attnjax.attend import attend as attend
 from attnjax.blend import blend as blend
 from attnjax.blend import weights as weights
@@ -37,3 +38,13 @@ def __getattr__(name: str):
 
         return importlib.import_module(f"attnjax.{name}")
     raise AttributeError(f"module 'attnjax' has no attribute {name!r}")
+
+
+def _drawn(thing: object) -> str:
+    """What a notebook shows of a pattern, a plan or an explanation."""
+    from attnjax.show.html import html
+
+    return html(thing)
+
+
+_notebook.draw_with(_drawn)

@@ -8,10 +8,12 @@ from typing import Any
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
+from attnjax import notebook
 from attnjax.attend import choose
 from attnjax.backends import BACKENDS
 from attnjax.door import call_of
 from attnjax.patterns import Pattern, PerHead
+from attnjax.plan import Plan
 from attnjax.scores import Precision, matmul_precision
 from attnjax.segments import Segments
 from attnjax.shapes import Keys, Queries, Values
@@ -30,6 +32,11 @@ class Explanation:
     scores_needed: int | None  # None where positions are known at run time only
     scores_computed: int
     bytes: int  # temporaries of the forward pass
+    T: int
+    S: int
+    plans: tuple[tuple[tuple[int, ...], Plan], ...] = dataclasses.field(repr=False)  # (heads, their plan)
+
+    _repr_html_ = notebook.html
 
     @property
     def waste(self) -> float:
@@ -105,4 +112,7 @@ def explain(
         scores_needed=call.scores_needed,
         scores_computed=work["scores"],
         bytes=work["bytes"],
+        T=call.dims.T,
+        S=call.dims.S,
+        plans=work["plans"],
     )

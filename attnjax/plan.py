@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attnjax import notebook
 from attnjax.patterns import Pattern, PerHead, Tile
 from attnjax.patterns.parts import Part
 from attnjax.patterns.regions import FAR, Region
@@ -26,6 +27,9 @@ class Plan(NamedTuple):
     S: int
     q_offset: int
     walks: tuple[Walk, ...]
+    pattern: Pattern | PerHead  # that it was made of
+
+    _repr_html_ = notebook.html
 
     def classes(self, walk: Walk) -> int:
         """In how many residue classes there is a query."""
@@ -78,7 +82,7 @@ def plan(
             walks.append(loop(problem, *tile, (), problem.parts))
         else:
             walks.append(cheapest(problem, heads._replace(batch=heads.batch * min(step, T))))
-    return Plan(T, S, q_offset, tuple(walk for walk in walks if walk is not None))
+    return Plan(T, S, q_offset, tuple(walk for walk in walks if walk is not None), pattern)
 
 
 def _within_reach(part: Part, T: int, S: int, q_offset: int) -> list[Part]:

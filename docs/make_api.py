@@ -15,7 +15,7 @@ PAGES = {  # page -> (package, how its names are written, what it is)
     "nn": ("attnjax.nn", "nn.", "Modules for flax nnx: `from attnjax import nn`."),
     "models": ("attnjax.models", "models.", "Language models: `from attnjax import models`."),
     "heads": ("attnjax.heads", "heads.", "What heads do, measured and named: `from attnjax import heads`."),
-    "show": ("attnjax.show", "show.", "Pictures of patterns: `from attnjax import show`."),
+    "show": ("attnjax.show", "show.", "Pictures of patterns, plans, heads and runs: `from attnjax import show`."),
 }
 HEADINGS = {"Args": "Arguments", "Returns": "Returns", "Raises": "Raises", "Example": "Example"}
 WIDTH = 100  # signatures longer than this take a line for each parameter

@@ -2,9 +2,11 @@
 
 import importlib.util
 import json
-import os
 import pathlib
 import time
+
+from attnjax import show
+from attnjax.show.whole import write_whole
 
 RECORD, METRICS = "run.json", "metrics.jsonl"
 
@@ -93,22 +95,11 @@ class Journal:
 
     def _curve(self) -> None:
         path = self._out / "loss.png"
-        if not importlib.util.find_spec("matplotlib"):
+        if importlib.util.find_spec("matplotlib"):
+            self.flush()
+            show.curve(self._out).save(path)
+        else:
             self.say(f"{path} was not written: it needs matplotlib (pip install matplotlib)")
-            return
-        from matplotlib.figure import Figure
-
-        axis = (figure := Figure(figsize=(7, 4), layout="constrained")).subplots()
-        for key, style in (("loss", "-"), ("validation", "o-")):
-            points = [(line["step"], line[key]) for line in self._lines if key in line]
-            axis.plot(*zip(*points, strict=True), style, label=key)
-        for name, loss in self._record["baselines"].items():
-            axis.axhline(loss, color="grey", lw=0.7, ls=":")
-            axis.annotate(f"byte counts, {name}", (1, loss), xycoords=("axes fraction", "data"), ha="right",
-                          va="bottom", fontsize=8, color="grey")
-        axis.set(xlabel="step", ylabel="nats per byte", title=self._out.name)
-        axis.legend()
-        figure.savefig(path, dpi=120)
 
 
 def _clock(seconds: float) -> str:
@@ -136,16 +127,3 @@ def lines_until(path: pathlib.Path, step: int) -> list[dict]:
             if number < len(texts):
                 raise ValueError(f"{path}, line {number}, is not JSON ({error.msg}); repair or remove it") from error
     return [line for line in lines if line["step"] <= step]
-
-
-def write_whole(path: pathlib.Path, text: str) -> None:
-    """Writes a file so that whoever reads it, also after a kill or on a full disk, finds the old text or the new."""
-    beside = path.with_name(f".{path.name}.new")
-    try:
-        with beside.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ def work(call: Call) -> dict[str, Any]:
     d = call.dims
     scores = d.B * d.N * d.T * d.S
     width = jnp.dtype(compute_dtype(call.q, call.k, call.v)).itemsize
-    return {"tiles": None, "walks": (), "scores": scores, "bytes": 2 * scores * width}
+    return {"tiles": None, "walks": (), "plans": (), "scores": scores, "bytes": 2 * scores * width}
 
 
 def forward(call: Call) -> tuple[Any, Any]:

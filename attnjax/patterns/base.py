@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from attnjax import notebook
 from attnjax.patterns import algebra
 from attnjax.patterns.algebra import FULL, NOTHING, Expr
 from attnjax.patterns.checks import integer, lengths
@@ -70,6 +71,8 @@ class Pattern:
 
     def __repr__(self) -> str:
         return f"<pattern {self}>"
+
+    _repr_html_ = notebook.html
 
     # -- set algebra --------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from attnjax import notebook
 from attnjax.patterns.base import Pattern, tile_states
 from attnjax.patterns.checks import lengths
 from attnjax.patterns.slots import Slots
@@ -64,6 +65,8 @@ class PerHead:
 
     def __repr__(self) -> str:
         return f"<pattern {self}>"
+
+    _repr_html_ = notebook.html
 
     def __bool__(self) -> bool:
         raise TypeError(f"a pattern has no truth value: write `&`, `|`, `~` (not `and`, `or`, `not`) with {self}")

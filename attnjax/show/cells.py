@@ -5,7 +5,9 @@ import typing
 
 import numpy as np
 
+from attnjax.explain import Explanation
 from attnjax.patterns import Causal
+from attnjax.plan import Plan
 
 # Above this many pairs the grid asks `tile` about a few thousand rectangles instead of looking at every pair.
 MOST_PAIRS = 1 << 24
@@ -45,6 +47,19 @@ class Cells:
         """The one line of numbers under every picture."""
         full = len(self.queries) * self.keys * self.heads
         return f"{self.scores:,} scores; causal() has {self.causal_scores:,}, full() {full:,}"
+
+
+def checked(what: object, T: int | None, S: int | None, q_offset: int | None) -> None:
+    """Whether `what` can be drawn with these lengths: a pattern needs them, what `explain` returned has its own."""
+    if isinstance(what, Explanation | Plan):
+        given = {"T": T, "S": S, "q_offset": q_offset}
+        extra = ", ".join(f"{name}={value}" for name, value in given.items() if value is not None)
+        if extra:
+            raise TypeError(f"{extra}: what explain returned has its own lengths; leave them out")
+    elif not isinstance(what, Drawable):
+        raise TypeError(f"a {type(what).__name__} cannot be drawn: give a pattern such as Window(4) or aj.explain(...)")
+    elif T is None:
+        raise TypeError("a pattern has no length: say how many queries to draw, e.g. show.text(Window(4), 16)")
 
 
 def cells(pattern: Drawable, T: int, S: int | None, q_offset: int | None, limit: int) -> Cells:

@@ -1,11 +1,16 @@
-"""A pattern as lines of text, for terminals, logs and doctests."""
+"""A pattern, or what is computed of a call, as lines of text: for terminals, logs and doctests."""
 
 import typing
 
-from attnjax.show.cells import Cells, Drawable, cells
+from attnjax.explain import Explanation
+from attnjax.patterns import Tile
+from attnjax.plan import Plan
+from attnjax.show.cells import Cells, Drawable, cells, checked
+from attnjax.show.of_plan import Grid, computed
 
 LIMIT = 64
 SHADES = "·░▒▓█"
+STATES = {Tile.EMPTY: "·", Tile.PARTIAL: "▒", Tile.FULL: "█"}
 
 
 def _shade(share: float) -> str:
@@ -13,11 +18,11 @@ def _shade(share: float) -> str:
     return SHADES[0] if share == 0 else SHADES[4] if share == 1 else SHADES[1 + min(2, int(3 * share))]
 
 
-def _ruler(grid: Cells, wide: int, indent: int) -> str:
+def _ruler(columns: int, size: int, wide: int, indent: int) -> str:
     """Key positions above the columns where they start, as many as fit."""
     line = ""
-    for column in range(grid.share.shape[1]):
-        label, at = str(column * grid.size), indent + column * wide
+    for column in range(columns):
+        label, at = str(column * size), indent + column * wide
         if column % 4 == 0 and (not line.strip() or len(line) < at):
             line = line.ljust(at) + label
     return line
@@ -33,20 +38,23 @@ def _legend(grid: Cells) -> str:
 
 
 @typing.no_type_check
-def text(pattern: Drawable, T: int, S: int | None = None, q_offset: int | None = None) -> str:
-    """Draws who sees whom, at most 64 cells a side however long the text is.
+def text(
+    what: Drawable | Explanation | Plan, T: int | None = None, S: int | None = None, q_offset: int | None = None
+) -> str:
+    """Draws who sees whom, or which scores a call computes, at most 64 cells a side however long the text is.
 
     Args:
-        pattern: anything with the `mask`, `count` and `tile` of a pattern.
-        T: number of queries, the rows.
+        what: a pattern (anything with the `mask`, `count` and `tile` of one), or what `aj.explain` returned.
+        T: number of queries, the rows. Only for a pattern.
         S: number of keys, the columns; None means T.
         q_offset: position of the first query; needed when T != S and the pattern depends on positions.
 
     Returns:
-        Lines: numbers, legend, grid. Up to 16 million pairs the shades are exact and each row ends with its
-        number of scores; above, a cell is all, none, or in between (or not known to be all or none).
+        Lines: numbers, legend, grid. Of a pattern of up to 16 million pairs the shades are exact and each row ends
+        with its number of scores; above, a cell is all, none, or in between (or not known to be all or none).
 
     Raises:
+        TypeError: if `what` cannot be drawn, a pattern comes without T, or an explanation with lengths.
         ValueError: if T != S, the pattern depends on positions and `q_offset` is missing.
 
     Example:
@@ -63,6 +71,11 @@ def text(pattern: Drawable, T: int, S: int | None = None, q_offset: int | None =
             3 ██··████··  3
             4 ██····████  3
     """
+    checked(what, T, S, q_offset)
+    return _plan_text(what) if isinstance(what, Explanation | Plan) else _pattern_text(what, T, S, q_offset)
+
+
+def _pattern_text(pattern: Drawable, T: int, S: int | None, q_offset: int | None) -> str:
     grid = cells(pattern, T, S, q_offset, LIMIT)
     wide = 2 if max(grid.share.shape) <= LIMIT // 2 else 1
     labels = [str(position) for position in grid.queries[:: grid.size]]
@@ -73,10 +86,34 @@ def text(pattern: Drawable, T: int, S: int | None = None, q_offset: int | None =
         _legend(grid),
     ]
     if grid.share.size:
-        ruler = _ruler(grid, wide, margin).ljust(margin + wide * grid.share.shape[1])
+        ruler = _ruler(grid.share.shape[1], grid.size, wide, margin).ljust(margin + wide * grid.share.shape[1])
         scores = "  scores" if grid.row_scores else ""
         lines.append("query".rjust(margin - 1) + ruler[margin - 1 :] + scores)
     for row, (label, shares) in enumerate(zip(labels, grid.share, strict=True)):
         scores = f"  {grid.row_scores[row]:,}" if grid.row_scores else ""
         lines.append(f"{label.rjust(margin - 1)} {''.join(_shade(share) * wide for share in shares)}{scores}")
     return "\n".join(lines)
+
+
+def _plan_text(what: Explanation | Plan) -> str:
+    """The numbers, and a grid for each walk."""
+    said = computed(what)
+    lines = [said.name, *said.notes]
+    if said.grids:
+        lines.append("█ FULL (computed without a mask)  ▒ PARTIAL (with one)  · EMPTY (never visited)")
+    for grid in said.grids:
+        lines += ["", *_walk_lines(grid)]
+    return "\n".join(lines)
+
+
+def _walk_lines(grid: Grid) -> list[str]:
+    rows, columns = grid.states.shape
+    wide = 2 if max(rows, columns) <= LIMIT // 2 else 1
+    labels = [str(row * grid.q_size) for row in range(rows)]
+    margin = max(len(label) for label in ["query", *labels]) + 1
+    ruler = _ruler(columns, grid.k_size, wide, margin)
+    lines = [f"{grid.about}; one cell is {grid.q_size:,} x {grid.k_size:,} pairs"]
+    lines.append("query".rjust(margin - 1) + ruler[margin - 1 :])
+    for label, states in zip(labels, grid.states, strict=True):
+        lines.append(f"{label.rjust(margin - 1)} {''.join(STATES[Tile(int(state))] * wide for state in states)}")
+    return lines

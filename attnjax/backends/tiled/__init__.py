@@ -47,6 +47,7 @@ def work(call: Call) -> dict[str, Any]:
     return {
         "tiles": {"full": full, "partial": partial},
         "walks": tuple(walks),
+        "plans": tuple((group.heads, group.plan) for group in groups(call)),
         "scores": scores,
         "bytes": held * width + 2 * (call.q.size * call.q.dtype.itemsize),
     }

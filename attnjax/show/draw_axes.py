@@ -1,7 +1,5 @@
-"""A pattern as a picture. matplotlib is imported when the first one is drawn."""
+"""A pattern in matplotlib axes of the caller's."""
 
-import os
-import pathlib
 import typing
 
 import numpy as np
@@ -12,17 +10,6 @@ if typing.TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LIMIT = 128
-
-
-def _figure(width: float, height: float):
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            "pictures need matplotlib, which is not installed: pip install 'attnjax[show]' "
-            "(attnjax.show.text draws without it)"
-        ) from error
-    return Figure(figsize=(width, height), layout="constrained")
 
 
 @typing.no_type_check
@@ -71,39 +58,3 @@ def draw(
     if grid.size > 1:
         lines.append(f"one cell is {grid.size} x {grid.size} pairs")
     ax.set_title("\n".join(lines), fontsize=8)
-
-
-@typing.no_type_check
-def png(
-    pattern: Drawable, T: int, path: str | os.PathLike, S: int | None = None, q_offset: int | None = None,
-    title: str | None = None,
-) -> pathlib.Path:  # fmt: skip
-    """Writes a picture of a pattern: rows are queries, columns are keys, dark means visible.
-
-    Args:
-        pattern: anything with the `mask`, `count` and `tile` of a pattern.
-        T: number of queries, the rows; any length, aggregated to at most 128 cells a side.
-        path: where to write; the ending picks the format (.png, .svg, .pdf).
-        S: number of keys, the columns; None means T.
-        q_offset: position of the first query; needed when T != S and the pattern depends on positions.
-        title: None means the pattern's own text.
-
-    Returns:
-        The path written.
-
-    Raises:
-        ImportError: if matplotlib is not installed.
-        ValueError: if T != S, the pattern depends on positions and `q_offset` is missing.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> import attnjax as aj
-        >>> from attnjax import show
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     show.png(aj.Window(4) | aj.Sink(1), 64, pathlib.Path(folder, "pattern.png")).name
-        'pattern.png'
-    """
-    figure = _figure(4.0, 4.3)
-    draw(figure.subplots(), pattern, T, S, q_offset, title)
-    figure.savefig(path, dpi=150)
-    return pathlib.Path(path)

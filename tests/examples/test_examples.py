@@ -1,0 +1,51 @@
+"""Every example runs as a new user runs it: alone, from an empty folder, with warnings as errors."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def run(example, folder, *arguments):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", example, *arguments], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_there_are_examples_and_each_says_what_it_is_and_stays_short():
+    assert {path.stem for path in EXAMPLES} >= {"patterns", "one_layer_by_hand", "window_in_your_model", "training"}
+    for path in EXAMPLES:
+        text = path.read_text()
+        assert text.startswith('"""') and text.count("\n") < 100, path.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [path for path in EXAMPLES if path.stem != "training"], ids=lambda path: path.stem)
+def test_an_example_runs_and_says_something(path, tmp_path):
+    assert run(path, tmp_path).strip()
+    assert not os.listdir(tmp_path), "an example writes no file that nobody asked for"
+
+
+@pytest.mark.slow
+def test_patterns_draws_what_it_is_given(tmp_path):
+    said = run(ROOT / "examples/patterns.py", tmp_path, "window(2) & ~sink(1)", "--svg", "pictures")
+    assert said.startswith("window(2) & ~sink(1): 16 queries") and "528,611,328 scores a head" in said
+    assert os.listdir(tmp_path / "pictures") == ["window(2)-and-not-sink(1).svg"]
+
+
+@pytest.mark.slow
+def test_training_learns_what_the_pattern_shows_and_nothing_beyond(tmp_path):
+    said = run(ROOT / "examples/training.py", tmp_path)
+    assert not os.listdir(tmp_path)
+    accuracy = {int(line.split()[0]): float(line.split()[1]) for line in said.splitlines() if line.split()[0].isdigit()}
+    assert all(accuracy[d] > 0.95 for d in range(1, 7)) and all(accuracy[d] < 0.3 for d in range(7, 16))
+    run(ROOT / "examples/training.py", tmp_path, "--steps", "20", "--svg", "loss.svg")
+    assert (tmp_path / "loss.svg").read_text().startswith("<svg")
