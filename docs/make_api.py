@@ -14,8 +14,9 @@ PAGES = {  # page -> (package, how its names are written, what it is)
     "attnjax": ("attnjax", "aj.", "Patterns, the steps of the formula, and attention: `import attnjax as aj`."),
     "nn": ("attnjax.nn", "nn.", "Modules for flax nnx: `from attnjax import nn`."),
     "models": ("attnjax.models", "models.", "Language models: `from attnjax import models`."),
-    "heads": ("attnjax.heads", "heads.", "What heads do, measured and named: `from attnjax import heads`."),
     "show": ("attnjax.show", "show.", "Pictures of patterns, plans, heads and runs: `from attnjax import show`."),
+    "page": ("attnjax.show.page", "page.", "The five figures as a file: `from attnjax.show import page`."),
+    "heads": ("attnjax.heads", "heads.", "What heads do, measured and named: `from attnjax import heads`."),
 }
 HEADINGS = {"Args": "Arguments", "Returns": "Returns", "Raises": "Raises", "Example": "Example"}
 WIDTH = 100  # signatures longer than this take a line for each parameter

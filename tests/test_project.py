@@ -110,6 +110,8 @@ def test_the_wheel_holds_attnjax_only(tmp_path):
     assert "attnjax/py.typed" in names
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "attnjax").rglob("*.py")}
     assert modules == {n for n in names if n.endswith(".py")}
+    page = {str(path.relative_to(ROOT)) for path in (ROOT / "attnjax/show/page").iterdir() if path.is_file()}
+    assert page <= set(names) and any(n.endswith(".js") for n in page)
     import attnjax
 
     assert f"\nVersion: {attnjax.__version__}\n" in metadata
@@ -122,7 +124,7 @@ def test_the_project_file_names_what_people_install():
     core = {re.split(r"[><=\[]", line)[0] for line in project["dependencies"]}
     assert core == {"jax", "flax", "numpy", "jaxtyping"}
     extras = project["optional-dependencies"]
-    assert set(extras) == {"train", "models", "show", "test", "lint", "tpu", "cuda13", "bench"}
+    assert set(extras) == {"train", "models", "show", "test", "page", "lint", "tpu", "cuda13", "bench"}
     changes = (ROOT / "CHANGELOG.md").read_text()
     import attnjax
 

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from attnjax.cli import cost, explain, show
+from attnjax.cli import cost, explain, figures, show
 from attnjax.cli.arguments import one_line
 
 # A subcommand is a module: NAME, HELP, EXAMPLES, add(parser), run(args) -> what to write.
-COMMANDS = show, cost, explain
+COMMANDS = show, cost, explain, figures
 # What a terminal without UTF-8 gets instead of the shades.
 PLAIN = str.maketrans({"█": "#", "▓": "x", "▒": "o", "░": ":", "·": ".", "…": "~"})
 

@@ -1,0 +1,31 @@
+"""attnjax figures: the chapter's five figures as one offline HTML file."""
+
+import argparse
+
+NAME = "figures"
+HELP = "write the chapter's five figures as one HTML file that works offline"
+EXAMPLES = """examples:
+  attnjax figures --out site
+  attnjax figures --out site --model SmolLM2-135M-Instruct.Q4_1.gguf
+
+Without --model the heads are those of the small model that `python -m train check` leaves in runs/check; where that has
+not run, they are set by hand. The page says which.
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """The arguments."""
+    parser.add_argument("--out", metavar="DIR", default="site", help="folder of the page (default: %(default)s)")
+    parser.add_argument(
+        "--model", metavar="PATH", help="whose heads to draw: a GGUF file, a Hugging Face folder, or one of train check"
+    )
+
+
+def run(args: argparse.Namespace) -> str:
+    """Where the page is, and whose heads it draws."""
+    # Here, because the heads of models take flax, which the other commands start without.
+    from attnjax.show.page import assemble, sources
+
+    scene = sources.find(args.model)
+    path = assemble.write_scene(args.out, scene)
+    return f"written: {path}\nheads of figures 5.1 and 5.4: {scene.note}"
