@@ -16,6 +16,7 @@ from attnjax.patterns.parts import Part
 from attnjax.patterns.regions import Region
 from attnjax.tile_sizes import Heads
 
+BLOCK = 8  # tiles a side that are asked about together first
 ASKED_AT_ONCE = 4096  # tiles of a table that is too small for a first look at blocks of them
 FEW = 512  # keys that get one narrow stretch for each row of tiles, where all later queries see them
 
@@ -120,9 +121,10 @@ def cheapest(problem: Problem, heads: Heads) -> Walk | None:
     """The walk that costs least; None where nothing is visible."""
     few = tuple(x for x in problem.parts if x.part.kind == "column" and x.outer.k1 <= FEW and x.outer.k0 < problem.S)
     rest = tuple(x for x in problem.parts if x not in few)
-    found = [loop(problem, *size, (), problem.parts) for size in tile_sizes.loop_sizes(heads, problem.T, problem.S)]
+    sizes = tile_sizes.loop_sizes(heads, problem.T, problem.S)
+    found = [loop(problem, *_askable(problem, problem.parts, *size), (), problem.parts) for size in sizes]
     if few and rest:
-        found += [loop(problem, *size, few, rest) for size in tile_sizes.loop_sizes(heads, problem.T, problem.S)]
+        found += [loop(problem, *_askable(problem, rest, *size), few, rest) for size in sizes]
     found += [one_pass(problem, size, few, rest) for size in tile_sizes.stretch_sizes(heads, problem.T)]
     walks = [walk for walk in found if walk is not None]
     if not walks:
@@ -158,6 +160,17 @@ def one_pass(problem: Problem, tile_q: int, few: tuple[Local, ...], rest: tuple[
     return Walk(p.step, p.shift, p.T, p.S, tile_q, stretches, None)
 
 
+def _askable(problem: Problem, chosen: tuple[Local, ...], tile_q: int, tile_k: int) -> tuple[int, int]:
+    """The size, widened until a plan need not ask about too many tiles one by one (where each holds a hidden pair)."""
+    p, states = problem, problem.states_of(chosen)
+    while tile_k < p.S and -(-p.T // tile_q) * -(-p.S // tile_k) > tile_sizes.QUESTIONS:
+        blocks = _codes(states, p.T, p.S, BLOCK * tile_q, BLOCK * tile_k)
+        if np.count_nonzero(blocks == Tile.PARTIAL) * BLOCK**2 <= tile_sizes.QUESTIONS:
+            break
+        tile_k = min(2 * tile_k, p.S)
+    return tile_q, tile_k
+
+
 def _few(problem: Problem, tile_q: int, few: tuple[Local, ...]) -> Stretch:
     first = max(0, min(local.outer.k0 for local in few))
     size = min(max(local.outer.k1 for local in few), problem.S) - first
@@ -186,12 +199,12 @@ def tiles(states: States, T: int, S: int, tile_q: int, tile_k: int, parts: tuple
 
 
 def _codes(states: States, T: int, S: int, tile_q: int, tile_k: int) -> np.ndarray:
-    """States of all tiles [rows, columns]; of many, blocks of 8 x 8 are asked about first, as they often agree."""
+    """States of all tiles [rows, columns]; of many, blocks of them are asked about first, as they often agree."""
     rows, cols = np.arange(0, T, tile_q)[:, None], np.arange(0, S, tile_k)[None, :]
     if rows.size * cols.size <= ASKED_AT_ONCE:
         return states(rows, rows + tile_q, cols, cols + tile_k)
-    blocks = _codes(states, T, S, 8 * tile_q, 8 * tile_k)
-    codes = blocks.repeat(8, axis=0).repeat(8, axis=1)[: rows.size, : cols.size]
+    blocks = _codes(states, T, S, BLOCK * tile_q, BLOCK * tile_k)
+    codes = blocks.repeat(BLOCK, axis=0).repeat(BLOCK, axis=1)[: rows.size, : cols.size]
     unsure = np.nonzero(codes == Tile.PARTIAL)
     q0, k0 = unsure[0] * tile_q, unsure[1] * tile_k
     codes[unsure] = states(q0, q0 + tile_q, k0, k0 + tile_k)

@@ -43,9 +43,9 @@ def arguments(words):
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--torch-python", help="an interpreter that has torch and transformers; this one by default")
     args = parser.parse_args(words)
-    for name in ("prompt", "new", "rounds"):
-        if getattr(args, name) < 1:
-            parser.error(f"--{name} {getattr(args, name)}: at least one is needed")
+    for name, least in (("prompt", 1), ("new", 2), ("rounds", 1)):
+        if getattr(args, name) < least:
+            parser.error(f"--{name} {getattr(args, name)}: at least {least} is needed")
     return args
 
 
@@ -75,7 +75,8 @@ class Ours:
         """(tokens written, their log-probabilities, seconds to the first one, seconds of each further one)."""
         times = [time.perf_counter()]
         found = models.generate(self.model, tokens, max_new=new, on_token=lambda _: times.append(time.perf_counter()))
-        return np.asarray(found.tokens), np.asarray(found.logprobs), times[1] - times[0], (times[-1] - times[1]) / (new - 1 or 1)
+        first, rest = times[1] - times[0], times[-1] - times[1]
+        return np.asarray(found.tokens), np.asarray(found.logprobs), first, rest / (new - 1)
 
 
 class Theirs:
@@ -103,7 +104,7 @@ def check(ours, theirs, tokens, new):
     same = np.cumprod(a == b, axis=1).astype(bool)  # behind the first difference the two read different texts
     error = float(np.abs(p - r)[same].max())
     if same.mean() < 0.5 or error > 1e-3:
-        raise Mismatch(f"{same.mean():.0%} of the tokens agree, log-probabilities differ by {error:.1e}; nothing was timed")
+        raise Mismatch(f"{same.mean():.0%} of the tokens agree, log-probabilities differ by {error:.1e}; nothing timed")
     return {"agree": float(same.mean()), "error": error}
 
 
@@ -130,14 +131,16 @@ def text(row):
     ours, them, ratio = row["attnjax"]["median"], row["transformers"]["median"], row["ratio"]
     low, high = ratio["min"], ratio["max"]
     told = "" if ratio["median"] >= row["at_least"] else "   MISSED"
-    return f"{row['row']:<12} {1e3 * ours:9.1f} {1e3 * them:12.1f} {ratio['median']:8.2f}  ({low:.2f} to {high:.2f}){told}"
+    times = f"{1e3 * ours:9.1f} {1e3 * them:12.1f}"
+    return f"{row['row']:<12} {times} {ratio['median']:8.2f}  ({low:.2f} to {high:.2f}){told}"
 
 
 def main(words=None):
     """The table, then the JSON line."""
     args = arguments(words)
     threads = attend.num_threads()
-    with tempfile.TemporaryDirectory() as folder, child.closing(attend.torch_child(args.torch_python, threads, PROGRAM)) as torch:
+    torch = attend.torch_child(args.torch_python, threads, PROGRAM)
+    with tempfile.TemporaryDirectory() as folder, child.closing(torch):
         if torch is None:
             raise SystemExit("torch was not found; name an interpreter that has it with --torch-python")
         published_folder(args.model, folder)

@@ -44,7 +44,7 @@ class Runner:
             found.append(chunk)
             if step == 0:
                 first = time.perf_counter() - start
-        rest = (time.perf_counter() - start - first) / (new - 1 or 1)
+        rest = (time.perf_counter() - start - first) / (new - 1)
         tokens, logprobs = (torch.cat(parts, 1).tolist() for parts in (found, logprobs))
         return {"tokens": tokens, "logprobs": logprobs, "prefill": first, "decode": rest}
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attnjax as aj
-from attnjax import walks
+from attnjax import tile_sizes, walks
 from attnjax.patterns.checks import LARGEST
 from attnjax.plan import plan
 from attnjax.tile_sizes import Heads
@@ -164,6 +164,27 @@ def corners(length, size, axis):
     """First and end of each tile, along one axis of two."""
     first = np.arange(0, length, size)
     return tuple(np.expand_dims(x, 1 - axis) for x in (first, first + size))
+
+
+@pytest.mark.parametrize("group", [8, 16])
+@pytest.mark.parametrize("text", ["causal() & ~strided(4)", "~(window(5) | strided(1000))"])
+def test_grouped_heads_take_wider_tiles_rather_than_ask_about_a_million(monkeypatch, text, group):
+    """Few queries a row and a hidden pair in every tile: asking each tile took up to four seconds."""
+    asked = []
+    classify = walks._codes
+
+    def counted(states, T, S, tile_q, tile_k):
+        def counting(*rects):
+            asked.append(np.broadcast(*rects).size)
+            return states(*rects)
+
+        return classify(counting if states.__name__ == "states" else states, T, S, tile_q, tile_k)
+
+    monkeypatch.setattr(walks, "_codes", counted)
+    pattern = aj.parse(text)
+    made = plan.__wrapped__(pattern, 131072, 131072, 0, Heads(1, 2 * group, group))
+    assert sum(asked) < 6 * tile_sizes.QUESTIONS
+    assert made.scores < 1.1 * 131072**2 / (2 if "causal" in text else 1)
 
 
 def test_equal_patterns_share_one_plan():

@@ -101,7 +101,7 @@ def load_attention(
     too large to read whole. Its input is the normalised stream.
 
     Args:
-        path: a Hugging Face folder, as in `load`.
+        path: a Hugging Face folder or a GGUF file, as in `load`.
         layer: which layer, from 0.
         pattern, dtype, param_dtype: as in `load`.
 

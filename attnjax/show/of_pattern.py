@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from attnjax.patterns import PerHead
+from attnjax.patterns import Pattern, PerHead
 from attnjax.show.cells import Cells, Drawable, cells
 from attnjax.show.labels import broken, shortened
 from attnjax.show.sheet import Box, Item, Line, Number, Picture, Words, shifted
@@ -20,11 +20,17 @@ def pattern_picture(
     grid = cells(pattern, T, S, q_offset, LIMIT)
     name = str(pattern) if title is None else title
     shapes = f"{len(grid.queries):,} queries (rows) x {grid.keys:,} keys (columns)"
-    notes = [shapes, grid.summary, *([_legend(grid)] if grid.share.size else [])]
-    if isinstance(pattern, PerHead):
-        panels = _panels(pattern, T, S, q_offset)
-    else:
-        panels = [(_grid(grid, SIDE), *_extent(grid, SIDE))] if grid.share.size else []
+    notes, panels = [shapes, grid.summary], []
+    if isinstance(pattern, PerHead) and grid.share.size:
+        different = list(dict.fromkeys(pattern.patterns))
+        grids = {one: cells(one, T, S, q_offset, LIMIT // 2) for one in different[:MOST_PANELS]}
+        which = "one panel each" if len(grids) == len(different) else f"the first {MOST_PANELS} are drawn"
+        notes += [f"{len(pattern.patterns)} heads with {len(different)} different patterns, {which}"]
+        notes += [_legend(grids[different[0]])]
+        panels = [_panel(pattern, one, small) for one, small in grids.items()]
+    elif grid.share.size:
+        notes += [_legend(grid)]
+        panels = [(_grid(grid, SIDE), *_extent(grid, SIDE))]
     items, width, height = headed(name, notes, panels)
     return Picture(name, ". ".join(notes), width, height, tuple(items))
 
@@ -56,19 +62,14 @@ def _legend(grid: Cells) -> str:
     return f"one cell is {grid.size:,} x {grid.size:,} pairs{heads}; {exact if grid.exact else else_}"
 
 
-def _panels(pattern: PerHead, T: int, S: int | None, q_offset: int | None) -> list[tuple[list[Item], float, float]]:
-    """One small grid for each different pattern, headed by the heads that have it."""
-    panels = []
-    for one in list(dict.fromkeys(pattern.patterns))[:MOST_PANELS]:
-        grid = cells(one, T, S, q_offset, LIMIT // 2)
-        who = [n for n, other in enumerate(pattern.patterns) if other == one]
-        whose = f"head {who[0]}" if len(who) == 1 else f"heads {', '.join(map(str, who))}"
-        head: list[Item] = [Words(0, 12, shortened(whose, 28), 10.5, bold=True)]
-        head.append(Words(0, 26, shortened(f"{one}: {grid.scores:,}", 34), 9, opacity=0.75))
-        drawn = _grid(grid, SMALL) if grid.share.size else []
-        wide, high = _extent(grid, SMALL)
-        panels.append((head + shifted(drawn, 0, 30), max(wide, 180.0), high + 30))
-    return panels
+def _panel(pattern: PerHead, one: Pattern, grid: Cells) -> tuple[list[Item], float, float]:
+    """A small grid, headed by the heads that have this pattern."""
+    who = [n for n, other in enumerate(pattern.patterns) if other == one]
+    whose = f"head {who[0]}" if len(who) == 1 else f"heads {', '.join(map(str, who))}"
+    head: list[Item] = [Words(0, 12, shortened(whose, 28), 10.5, bold=True)]
+    head.append(Words(0, 26, shortened(f"{one}: {grid.scores:,}", 34), 9, opacity=0.75))
+    wide, high = _extent(grid, SMALL)
+    return head + shifted(_grid(grid, SMALL), 0, 30), max(wide, 180.0), high + 30
 
 
 def _extent(grid: Cells, side: Number) -> tuple[float, float]:

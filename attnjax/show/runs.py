@@ -36,7 +36,7 @@ def read_run(run: Any, keys: Sequence[str]) -> Run:
     path = pathlib.Path(run)
     path = path / METRICS if path.is_dir() else path
     if not path.exists():
-        raise FileNotFoundError(f"there is no {path}; `python -m train run --run.out FOLDER` leaves one in its folder")
+        raise FileNotFoundError(f"there is no {path}; `python -m train run CONFIG --out FOLDER` leaves one there")
     lines = _lines(path)
     found = [_series(key, *zip(*points, strict=True)) for key in keys if (points := _points(path, lines, key))]
     if not found:

@@ -100,7 +100,7 @@ def test_positions_in_the_cache(model, chunks):
 
 def test_the_published_perplexities(model):
     for name, perplexity in (("causal", 14.27), ("window64", 40.00), ("window63_sink1", 17.48), ("window60_sink4", 17.68)):
-        assert np.exp(GOLDEN[f"nll_{name}"][127:].mean()) == pytest.approx(perplexity, abs=0.01)
+        assert np.exp(GOLDEN[f"nll_{name}"][128:].mean()) == pytest.approx(perplexity, abs=0.01)
 
 
 def test_a_flipped_sign_fails(model):

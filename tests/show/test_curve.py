@@ -83,7 +83,7 @@ def test_half_a_last_line_is_what_a_kill_leaves(tmp_path):
 
 
 def test_what_is_no_run_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"there is no .*none.*; `python -m train run --run.out FOLDER`"):
+    with pytest.raises(FileNotFoundError, match=r"there is no .*none.*; `python -m train run CONFIG --out FOLDER`"):
         show.curve(tmp_path / "none")
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="metrics.jsonl"):

@@ -66,7 +66,17 @@ def test_heads_have_a_panel_for_each_different_pattern():
     assert len(boxes) == Window(2).count(8) + 36
 
 
+def test_many_heads_say_how_many_are_left_out():
+    drawn = show.picture(PerHead([Window(w) for w in range(1, 21)]), 8)
+    assert "20 heads with 20 different patterns, the first 12 are drawn" in drawn.description
+    panels = [item.text for item in drawn.items if isinstance(item, Words) and item.text.startswith("head ")]
+    assert panels == [f"head {n}" for n in range(12)]
+    said = show.picture(PerHead([Window(2), Causal(), Window(2)]), 64).description
+    assert "3 heads with 2 different patterns, one panel each. one cell is 2 x 2 pairs; the darker" in said
+
+
 def test_no_queries_is_a_picture_without_cells():
+    assert show.picture(PerHead((Causal(),)), 0).svg()
     drawn = show.picture(Causal(), 0)
     assert not [item for item in drawn.items if isinstance(item, Box)] and "0 scores" in drawn.description
 
