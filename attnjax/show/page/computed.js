@@ -260,12 +260,16 @@ function drawComputed(stage, data) {
       pen.lineWidth = Math.max(2, side / 300);
       pen.strokeRect(1, at(state.row), side - 2, at(state.row + 1) - at(state.row) - gap);
     }
-    const square = (style) => el("span", { class: "key", style });
-    const key = (name, words) => [square(`background: var(${name})`), words];
-    const waste = square("background: color-mix(in srgb, var(--second) 35%, var(--wash))");
-    const tileKeys = [key("--third", "full tile, no mask"), key("--accent", "needed"), waste, "computed, then masked"];
-    const keys = state.tiles ? tileKeys : [key("--accent", "computed")];
-    legend.replaceChildren(...[...keys, key("--wash", state.tiles ? "skipped" : "not computed")].flat());
+    const key = (colour, words) =>
+      el("span", { class: "item" }, el("span", { class: "key", style: `background: ${colour}` }), words);
+    const waste = "color-mix(in srgb, var(--second) 35%, var(--wash))";
+    const tileKeys = [
+      key("var(--third)", "full tile, no mask"),
+      key("var(--accent)", "needed"),
+      key(waste, "computed, then masked"),
+    ];
+    const keys = state.tiles ? tileKeys : [key("var(--accent)", "computed")];
+    legend.replaceChildren(...keys, key("var(--wash)", state.tiles ? "skipped" : "not computed"));
   }
   dom.keys(canvas, {
     ArrowDown: () => look(dom.between((state.row ?? -1) + 1, 0, state.T - 1)),
