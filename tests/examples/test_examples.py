@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -28,7 +29,7 @@ def test_there_are_examples_and_each_says_what_it_is_and_stays_short():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [path for path in EXAMPLES if path.stem != "training"], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [x for x in EXAMPLES if x.stem not in ("training", "streaming")], ids=lambda path: path.stem)
 def test_an_example_runs_and_says_something(path, tmp_path):
     assert run(path, tmp_path).strip()
     assert not os.listdir(tmp_path), "an example writes no file that nobody asked for"
@@ -49,3 +50,24 @@ def test_training_learns_what_the_pattern_shows_and_nothing_beyond(tmp_path):
     assert all(accuracy[d] > 0.95 for d in range(1, 7)) and all(accuracy[d] < 0.3 for d in range(7, 16))
     run(ROOT / "examples/training.py", tmp_path, "--steps", "20", "--svg", "loss.svg")
     assert (tmp_path / "loss.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.slow
+def test_streaming_needs_the_model_and_shows_what_a_sink_is_worth(tmp_path):
+    """The published perplexities, then 600 tokens through caches of 64 slots: the ring goes round nine times."""
+    said = run(ROOT / "examples/streaming.py", tmp_path, "--tokens", "600", "--out", "stream.png")
+    assert os.listdir(tmp_path) == ["stream.png"]
+    whole = dict(re.findall(r"^(\w.*?\))  +(\d+\.\d+)$", said, re.MULTILINE))
+    assert whole == {"causal()": "14.27", "window(64)": "40.00", "window(63) | sink(1)": "17.48", "window(60) | sink(4)": "17.68"}
+    window, sinks = map(float, re.findall(r"a stream of \d+ tokens: perplexity (\d+\.\d+)", said))
+    assert window > 1.5 * sinks
+    (size,) = set(re.findall(r"(\d+\.\d) MiB of cache", said))
+    assert float(size) < 5
+
+
+def test_streaming_says_how_to_fetch_the_model(tmp_path):
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples/streaming.py", "--model", "absent.gguf"], cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 2 and "absent.gguf is not there; fetch it with: make smollm2" in done.stderr
