@@ -28,6 +28,19 @@ def check_rate(rate: object, key: Any) -> float:
     return rate
 
 
+def check_key(key: Any) -> Any:
+    """One typed or raw JAX key, concrete or traced.
+
+    Raises:
+        TypeError: if it is none, or several.
+    """
+    typed = hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    raw = getattr(key, "dtype", None) == jnp.uint32 and getattr(key, "ndim", 0) == 1 and key.shape[0] in (2, 4)
+    if not (raw or (typed and key.ndim == 0)):
+        raise TypeError(f"key={key!r} is no single JAX key; make one with jax.random.key(seed)")
+    return key
+
+
 def seed_of(key: Any) -> Any:
     """Two uint32 words [1, 2] of a JAX key, typed or raw.
 

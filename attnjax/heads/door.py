@@ -18,9 +18,9 @@ def check_period(period: Any, S: int) -> int:
 
     Raises:
         TypeError: if it is no int.
-        ValueError: if S tokens do not hold two copies.
+        ValueError: if it is below 2, or S tokens do not hold two copies.
     """
-    period = integer("period", period, 1)
+    period = integer("period", period, 2, "in rounds of one token, what followed is the query itself")
     if S < 2 * period:
         raise ValueError(f"S={S} tokens do not hold two copies of period={period}: they take {2 * period}")
     return period

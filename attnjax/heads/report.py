@@ -8,9 +8,11 @@ import jax
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
+from attnjax.dropout import check_key
 from attnjax.heads.measure import check_model, check_tokens, measured, names_of
 from attnjax.heads.probes import repeats
 from attnjax.models.decoder import Decoder
+from attnjax.patterns.checks import integer
 
 # (name, score, from where on): a head has the name of its highest score among these.
 NAMES = (
@@ -85,13 +87,15 @@ class Report:
 
     def top(self, score: str, n: int = 5) -> tuple[Named, ...]:
         """The n heads with the highest score, whatever they are called."""
-        array = self[score]
+        array, n = self[score], integer("n", n, 0)
         order = np.argsort(-array, axis=None, kind="stable")[:n]
         places = [divmod(int(i), array.shape[1]) for i in order]
         return tuple(Named(layer, head, score, float(array[layer, head])) for layer, head in places)
 
     def table(self, most: int | None = 8) -> str:
         """The table as text, with at most so many heads of each name; None shows all."""
+        if most is not None:
+            most = integer("most", most, 0)
         columns = {short: self.scores[score] for short, score in COLUMNS.items() if score in self.scores}
         lines = [self.measured] if self.measured else []
         titles = "".join(f"{short:>{len(short) + 2}}" for short in columns)
@@ -172,7 +176,7 @@ def report(
     """
     vocab_size = check_model(model).config.vocab_size
     text = None if tokens is None else check_tokens(model, tokens)
-    two_key, four_key = jax.random.split(jax.random.key(0) if key is None else key)
+    two_key, four_key = jax.random.split(jax.random.key(0) if key is None else check_key(key))
     twice = repeats(two_key, vocab_size, copies=2, period=period, draws=draws, bos=bos)
     fours = repeats(four_key, vocab_size, copies=4, period=None, draws=draws, bos=bos)
     always = names_of(model)

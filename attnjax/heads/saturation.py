@@ -9,8 +9,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from attnjax.blend import weights
+from attnjax.dropout import check_key
 from attnjax.patterns.checks import integer
 from attnjax.scores import scores
+
+MOST = 1 << 28  # numbers of one draw: 1 GiB
 
 
 class Softmaxed(NamedTuple):
@@ -81,7 +84,7 @@ def saturation(d: int, *, keys: int = 6, draws: int = 1000, key: PRNGKeyArray | 
 
     Raises:
         TypeError: if a size is no int.
-        ValueError: if `d` or `draws` is below 1, or `keys` below 2.
+        ValueError: if `d` or `draws` is below 1, or `keys` below 2, or one draw would not fit in memory.
 
     Example:
         >>> from attnjax import heads
@@ -94,7 +97,9 @@ def saturation(d: int, *, keys: int = 6, draws: int = 1000, key: PRNGKeyArray | 
     """
     d, draws = integer("d", d, 1), integer("draws", draws, 1)
     keys = integer("keys", keys, 2, "softmax over one key is always 1")
-    key = jax.random.key(0) if key is None else key
+    if d * (keys + 1) > MOST:
+        raise ValueError(f"d={d} with keys={keys} draws {d * (keys + 1):,} numbers at once; at most {MOST:,} are held")
+    key = jax.random.key(0) if key is None else check_key(key)
     raw = _dot_products(key, d, keys, draws)
     return Saturation(d, _softmaxed(raw), _softmaxed(raw * d**-0.5))
 

@@ -88,7 +88,8 @@ def _layers(f: Mapping[str, Any], otherwise: Callable[[int], bool]) -> dict[str,
 
 def _config(f: Mapping[str, Any], layers: Mapping[str, Any], rope: Mapping[str, Any], **more: Any) -> Config:
     """The fields that all families have, and what is special about one."""
-    activation = f.get("hidden_activation") or f["hidden_act"]
+    newer = f.get("hidden_activation")
+    activation = f["hidden_act"] if newer is None else newer
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise ValueError(f"the activation {activation!r} is not supported, only {', '.join(ACTIVATIONS)}")
     return Config(

@@ -2,7 +2,7 @@
 
 import functools
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -141,7 +141,9 @@ def read_prompts(prompts: Any, vocab_size: int) -> tuple[np.ndarray, np.ndarray]
         TypeError: if ids are not integers.
         ValueError: if there is no prompt, one is empty or no sequence, or an id is not in the vocabulary.
     """
-    rows = [np.asarray(row) for row in prompts]
+    if not isinstance(prompts, Iterable):
+        raise TypeError(f"prompts={prompts!r} must be one sequence of token ids for each row")
+    rows = [_array(f"prompts[{i}]", row) for i, row in enumerate(prompts)]
     if not rows:
         raise ValueError("prompts is empty: give one sequence of token ids for each row")
     for i, row in enumerate(rows):
@@ -160,10 +162,19 @@ def read_prompts(prompts: Any, vocab_size: int) -> tuple[np.ndarray, np.ndarray]
 
 def read_stop(stop: Any, vocab_size: int) -> tuple[int, ...]:
     """The ids that end a row."""
-    ids = np.atleast_1d(np.asarray([] if stop is None else stop))
+    ids = np.atleast_1d(_array("stop", [] if stop is None else stop))
+    if ids.ndim > 1:
+        raise ValueError(f"stop has shape {ids.shape}; it is one token id or a flat list of them, each ending a row")
     if ids.size:
         _check_ids("stop", ids, vocab_size)
     return tuple(sorted({int(one) for one in ids}))
+
+
+def _array(name: str, ids: Any) -> np.ndarray:
+    try:
+        return np.asarray(ids)
+    except ValueError:
+        raise ValueError(f"{name}={ids!r} is nested; it is a flat sequence of token ids") from None
 
 
 def _check_ids(name: str, ids: np.ndarray, vocab_size: int) -> None:

@@ -1,7 +1,6 @@
 """The fields of a published config.json: which change nothing, which must be neutral, of what kind the others are."""
 
 import difflib
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +29,7 @@ NEUTRAL: dict[str, Any] = {
     "torchscript": False, "use_bfloat16": False, "tf_legacy_loss": False, "pruned_heads": {},
 }  # fmt: skip
 
+LARGEST = 1e30  # float32 holds more, but no model has such a number
 COUNTS = frozenset(
     "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim "
     "max_position_embeddings sliding_window sliding_window_pattern _sliding_window_pattern num_local_experts "
@@ -79,7 +79,9 @@ def _check_unused(family: str, name: str, value: Any, known: Mapping[str, Any]) 
 def _check_kind(name: str, value: Any) -> None:
     if name in COUNTS and not (type(value) is int and value >= 1):
         raise ValueError(f"{name}={value!r} must be an int of at least 1")
-    if name in NUMBERS and not (type(value) in (int, float) and math.isfinite(value) and value >= 0):
-        raise ValueError(f"{name}={value!r} must be a number of at least 0")
+    if name == "max_window_layers" and not (type(value) is int and value >= 0):
+        raise ValueError(f"{name}={value!r} must be an int of at least 0")
+    if name in NUMBERS and not (type(value) in (int, float) and 0 <= value <= LARGEST):  # NaN is neither
+        raise ValueError(f"{name}={value!r} must be a number from 0 to {LARGEST:.0e}")
     if name in FLAGS and type(value) is not bool:
         raise ValueError(f"{name}={value!r} must be true or false")

@@ -32,6 +32,8 @@ def read_rope_by_type(f: Mapping[str, Any], thetas: Mapping[str, float], types: 
     the sliding ones (Gemma 3).
     """
     name, rules = _rules(f)
+    if rules is not None and not isinstance(rules, Mapping):
+        raise ValueError(f"{name}={rules!r} must be an object")
     if name == "rope_scaling":
         rules = {"full_attention": rules}
     for kind in rules or {}:
@@ -70,10 +72,17 @@ def _rule(rule: Any, name: str, f: Mapping[str, Any], base: float) -> tuple[floa
     if not isinstance(rule, Mapping):
         raise ValueError(f"{name}={rule!r} must be an object")
     given = {key: value for key, value in rule.items() if value is not None and key != "rope_theta"}
-    older = given.pop("type", "default")
-    kind = given.pop("rope_type", older)
+    older, newer = given.pop("type", None), given.pop("rope_type", None)
+    if older is not None and newer is not None and older != newer:
+        raise ValueError(f"{name}: rope_type={newer!r} and type={older!r} beside each other")
+    kind = next((one for one in (newer, older) if one is not None), "default")
+    by_type = [key for key, value in given.items() if isinstance(value, Mapping)]
+    if by_type:
+        raise ValueError(f"{name} has an object for {by_type[0]!r}: in this family all layers rotate alike")
+    if kind == "default" and (unused := sorted(given.keys() - {"partial_rotary_factor"})):
+        raise ValueError(f"{name}: rope_type 'default' stretches nothing, so it has no use for {unused[0]!r}")
     share = given.pop("partial_rotary_factor", 1.0)
-    if share != 1.0:
+    if isinstance(share, bool) or share != 1.0:
         raise ValueError(f"{name}: partial_rotary_factor={share!r} is not supported, only 1.0: whole heads turn")
     length = f["max_position_embeddings"]
     if kind in FROM_LENGTH and given.setdefault("original_max_position_embeddings", length) != length:

@@ -5,8 +5,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from attnjax.dropout import check_key
 from attnjax.patterns.checks import integer
 from attnjax.scores import number
+
+SMALLEST, LARGEST = 1e-6, 1e6  # temperatures beyond these are the likeliest token, and no choice at all
 
 
 class Rule(NamedTuple):
@@ -21,9 +24,11 @@ def check_rule(temperature: Any, top_k: Any, top_p: Any, key: Any, vocab_size: i
     """The settings as one record that can be honoured.
 
     Raises:
-        TypeError: if one is no number.
+        TypeError: if one is no number, or the key is no key.
         ValueError: if one is out of range, has no use, or the key is missing.
     """
+    if key is not None:
+        check_key(key)
     if temperature is None:
         for name, value in (("top_k", top_k), ("top_p", top_p)):
             if value is not None:
@@ -32,6 +37,10 @@ def check_rule(temperature: Any, top_k: Any, top_p: Any, key: Any, vocab_size: i
     temperature = number("temperature", temperature, "a constant of the program")
     if temperature <= 0:
         raise ValueError(f"temperature={temperature} must be above 0; for the likeliest token leave it None")
+    if not SMALLEST <= temperature <= LARGEST:
+        raise ValueError(
+            f"temperature={temperature} must be from {SMALLEST} to {LARGEST}; for the likeliest token leave it None"
+        )
     if key is None:
         raise ValueError(f"temperature={temperature} draws tokens, which needs key=jax.random.key(seed)")
     if top_k is not None and integer("top_k", top_k, 1) > vocab_size:
@@ -58,7 +67,8 @@ def pick(logits: Any, rule: Rule, key: Any) -> tuple[Any, Any]:
 def _draw(logits: Any, rule: Rule, key: Any) -> Any:
     """Temperature first, then the top k, then of these the likeliest that together reach top_p (Holtzman et al. 2020,
     "The Curious Case of Neural Text Degeneration")."""
-    scaled = logits / rule.temperature
+    # the likeliest first at 0, so that a small temperature makes the others -inf and no two of them inf
+    scaled = (logits - jnp.max(logits, axis=-1, keepdims=True)) / rule.temperature
     keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(logits.shape[0], dtype=jnp.uint32))
     if rule.top_k is None and rule.top_p is None:
         return jax.vmap(jax.random.categorical)(keys, scaled)

@@ -137,3 +137,12 @@ def test_a_model_that_is_no_decoder():
 
 def test_heads_come_with_the_package():
     assert aj.heads is heads
+
+
+def test_counts_and_keys_are_checked(found):
+    with pytest.raises(ValueError, match="n=-1 is too small"):
+        found.top("induction", -1)
+    with pytest.raises(ValueError, match="most=-1 is too small"):
+        found.table(most=-1)
+    with pytest.raises(TypeError, match="key=0 is no single JAX key"):
+        heads.report(planted.decoder(), key=0)

@@ -123,6 +123,14 @@ def test_programs_are_shared_by_prompts_of_similar_length(model):
         ({"temperature": 0}, ValueError, r"temperature=0.0 must be above 0; for the likeliest token leave it None"),
         ({"temperature": float("nan")}, ValueError, "temperature=nan must be finite"),
         ({"temperature": 1.0, "key": None}, ValueError, r"temperature=1.0 draws tokens, which needs key="),
+        ({"temperature": 1e-40}, ValueError, r"temperature=1e-40 must be from 1e-06 to 1000000.0; for the likeliest"),
+        ({"temperature": 1.0, "key": 0}, TypeError, "key=0 is no single JAX key; make one with"),
+        ({"key": "junk"}, TypeError, "key='junk' is no single JAX key"),
+        ({"temperature": 1.0, "key": jax.random.split(jax.random.key(0), 3)}, TypeError, "is no single JAX key"),
+        ({"stop": [[1, 2], [3, 4]]}, ValueError, r"stop has shape \(2, 2\); it is one token id or a flat list"),
+        ({"stop": [1, [2, 3]]}, ValueError, r"stop=\[1, \[2, 3\]\] is nested"),
+        ({"prompts": 5}, TypeError, "prompts=5 must be one sequence of token ids for each row"),
+        ({"prompts": [[1, [2]]]}, ValueError, r"prompts\[0\]=\[1, \[2\]\] is nested"),
         ({"temperature": "hot"}, TypeError, "temperature='hot' is a str"),
         ({"top_k": 3}, ValueError, "top_k=3 cuts what is drawn from, but without temperature= nothing is drawn"),
         ({"temperature": 1.0, "top_k": 0}, ValueError, "top_k=0"),
@@ -148,4 +156,11 @@ def test_a_prompt_shorter_than_a_prefix_is_refused():
 
 
 def test_the_rule_is_one_record():
-    assert check_rule(1, 3, 1, "key", V) == Rule(1.0, 3, 1.0) and check_rule(None, None, None, None, V) == Rule(None, None, None)
+    assert check_rule(1, 3, 1, jax.random.key(0), V) == Rule(1.0, 3, 1.0) and check_rule(None, None, None, None, V) == Rule(None, None, None)
+
+
+def test_the_smallest_temperature_takes_the_likeliest():
+    """Divided as they are, several large logits would be inf, and the first of them would win."""
+    logits = jnp.asarray([[-5.0, 40.0, 60.0, 59.0], [3.0, 2.0, 1.0, 0.0]])
+    for rule in (Rule(1e-6, None, None), Rule(1e-6, 3, 0.9)):
+        assert pick(logits, rule, jax.random.key(0))[0].tolist() == [2, 0]
