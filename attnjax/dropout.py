@@ -28,17 +28,20 @@ def check_rate(rate: object, key: Any) -> float:
     return rate
 
 
-def check_key(key: Any) -> Any:
+def check_key(key: Any, name: str = "key") -> Any:
     """One typed or raw JAX key, concrete or traced.
 
     Raises:
         TypeError: if it is none, or several.
     """
-    typed = hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-    raw = getattr(key, "dtype", None) == jnp.uint32 and getattr(key, "ndim", 0) == 1 and key.shape[0] in (2, 4)
-    if not (raw or (typed and key.ndim == 0)):
-        raise TypeError(f"key={key!r} is no single JAX key; make one with jax.random.key(seed)")
+    words = jax.random.key_data(key) if _is_typed(key) else key
+    if getattr(words, "dtype", None) != jnp.uint32 or words.ndim != 1 or words.size not in (2, 4):
+        raise TypeError(f"{name}={key!r} is no single JAX key; make one with jax.random.key(seed)")
     return key
+
+
+def _is_typed(key: Any) -> bool:
+    return hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
 
 
 def seed_of(key: Any) -> Any:
@@ -47,11 +50,8 @@ def seed_of(key: Any) -> Any:
     Raises:
         TypeError: if it is no key.
     """
-    typed = hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-    words = jax.random.key_data(key) if typed else key
-    if getattr(words, "dtype", None) != jnp.uint32 or words.ndim != 1:
-        raise TypeError(f"dropout_key={key!r} is no single JAX key; make one with jax.random.key(seed)")
-    words = words.reshape(-1, 2)
+    check_key(key, "dropout_key")
+    words = (jax.random.key_data(key) if _is_typed(key) else key).reshape(-1, 2)
     folded = words[0]
     for pair in words[1:]:
         folded = folded ^ pair  # implementations with longer keys

@@ -18,6 +18,7 @@ from attnjax.tile_sizes import Heads
 from attnjax.walks import Local, Problem, States, Walk, cheapest, loop
 
 ONE = Heads(1, 1, 1)
+LONGEST = 1 << 24  # a plan keeps a number or two for every sixteen queries
 
 
 class Plan(NamedTuple):
@@ -67,6 +68,8 @@ def plan(
     Returns:
         The plan. A tile that reaches over the keys is never FULL, so padding is always masked.
     """
+    if max(T, S) > LONGEST:
+        raise ValueError(f"T={T} queries, S={S} keys: a plan is for at most {LONGEST:,} of each; give fewer at a time")
     parts: tuple[Part, ...] = ()
     if tile is None and not isinstance(pattern, PerHead):
         parts = tuple(x for part in pattern.parts() for x in _within_reach(part, T, S, q_offset))

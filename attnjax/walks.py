@@ -6,7 +6,7 @@ ordinary short attention.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from attnjax.patterns.regions import Region
 from attnjax.tile_sizes import Heads
 
 BLOCK = 8  # tiles a side that are asked about together first
+MOST_TILES = 1 << 27  # of one table, a byte or two for each while it is made
 ASKED_AT_ONCE = 4096  # tiles of a table that is too small for a first look at blocks of them
 FEW = 512  # keys that get one narrow stretch for each row of tiles, where all later queries see them
 
@@ -121,12 +122,14 @@ def cheapest(problem: Problem, heads: Heads) -> Walk | None:
     """The walk that costs least; None where nothing is visible."""
     few = tuple(x for x in problem.parts if x.part.kind == "column" and x.outer.k1 <= FEW and x.outer.k0 < problem.S)
     rest = tuple(x for x in problem.parts if x not in few)
-    sizes = tile_sizes.loop_sizes(heads, problem.T, problem.S)
+    sizes = [size for size in tile_sizes.loop_sizes(heads, problem.T, problem.S) if _listable(problem, *size)]
     found = [loop(problem, *_askable(problem, problem.parts, *size), (), problem.parts) for size in sizes]
     if few and rest:
         found += [loop(problem, *_askable(problem, rest, *size), few, rest) for size in sizes]
     found += [one_pass(problem, size, few, rest) for size in tile_sizes.stretch_sizes(heads, problem.T)]
     walks = [walk for walk in found if walk is not None]
+    if not walks and problem.parts and not sizes:
+        _refuse_tiles(problem, *tile_sizes.loop_sizes(heads, problem.T, problem.S)[0])
     if not walks:
         return None
     most = tile_sizes.SLACK * min(walk.scores for walk in walks)
@@ -137,6 +140,8 @@ def cheapest(problem: Problem, heads: Heads) -> Walk | None:
 def loop(problem: Problem, tile_q: int, tile_k: int, few: tuple[Local, ...], rest: tuple[Local, ...]) -> Walk | None:
     """A walk over tiles of one size, the few keys that all queries see apart."""
     p = problem
+    if not _listable(p, tile_q, tile_k):
+        _refuse_tiles(p, tile_q, tile_k)
     table = tiles(p.states_of(rest), p.T, p.S, tile_q, tile_k, p.shown_by(rest))
     stretches = (_few(p, tile_q, few),) if few else ()
     if not len(table.columns):
@@ -158,6 +163,18 @@ def one_pass(problem: Problem, tile_q: int, few: tuple[Local, ...], rest: tuple[
         starts = np.clip(np.where(high > low, low, 0), 0, p.S - size).astype(np.int32)
         stretches += (Stretch(size, starts, p.shown_by(rest)),)
     return Walk(p.step, p.shift, p.T, p.S, tile_q, stretches, None)
+
+
+def _listable(problem: Problem, tile_q: int, tile_k: int) -> bool:
+    return -(-problem.T // tile_q) * -(-problem.S // tile_k) <= MOST_TILES
+
+
+def _refuse_tiles(p: Problem, tile_q: int, tile_k: int) -> NoReturn:
+    found = -(-p.T // tile_q) * -(-p.S // tile_k)
+    raise ValueError(
+        f"T={p.T} queries and S={p.S} keys make {found:,} tiles of {tile_q} x {tile_k}; a plan lists at most "
+        f"{MOST_TILES:,}: give fewer queries at a time, with q_offset= where they stand"
+    )
 
 
 def _askable(problem: Problem, chosen: tuple[Local, ...], tile_q: int, tile_k: int) -> tuple[int, int]:

@@ -214,3 +214,17 @@ def test_the_commands_in_the_documents_run(line, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     status, out, err = run(capsys, *shlex.split(line.partition(" #")[0])[1:])
     assert (status, err) == (0, "") and out
+
+
+def test_a_closed_output_is_one_line():
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m attnjax.cli show 'causal()' >&-"], env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE, text=True, timeout=120, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == "attnjax show: error: standard output is closed, so there is nowhere to write\n"
+
+
+@pytest.mark.parametrize("name", ["out", "model"])
+def test_an_empty_path_is_refused(name, capsys):
+    assert run(capsys, "figures", f"--{name}", "")[::2] == (2, f"attnjax figures: error: --{name} is empty; leave it out, or name a path\n")

@@ -232,3 +232,13 @@ def test_sparsity_counts_what_is_there(T, pattern):
     assert 0 <= tiles <= pairs <= 1
     if T == 100:
         assert pairs == pytest.approx(0.495) and tiles == 0 and p.partial == 1
+
+
+def test_a_plan_that_would_not_fit_is_refused():
+    for pattern, T, said in (
+        (aj.Causal(), 10_000_000, "make 762,978,516 tiles of 512 x 256; a plan lists at most 134,217,728"),
+        (aj.Window(256), 10**9, "T=1000000000 queries, S=1000000000 keys: a plan is for at most 16,777,216 of each"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            plan(pattern, T, T, 0)
+    assert plan(aj.Window(256), 10_000_000, 10_000_000, 0).scores < 2 * aj.Window(256).count(10_000_000)

@@ -54,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _write(text: str, out: Any) -> int:
     """Writes text without colours or control codes, so that it pipes; a reader may stop early."""
+    if out is None:  # `attnjax show ... >&-`
+        raise OSError("standard output is closed, so there is nowhere to write")
     try:
         text.encode(out.encoding or "utf-8")
     except UnicodeEncodeError:

@@ -23,6 +23,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> str:
     """Where the page is, and whose heads it draws."""
+    for name in ("out", "model"):
+        if getattr(args, name) == "":
+            raise ValueError(f"--{name} is empty; leave it out, or name a path")
     # Here, because the heads of models take flax, which the other commands start without.
     from attnjax.show.page import assemble, sources
 

@@ -90,8 +90,6 @@ def from_json(fields: Any) -> Config:
         check_dtype_name(name, fields[name])
     try:
         return Config(**fields)
-    except RecursionError:
-        raise ValueError("legend: a pattern is nested too deeply") from None
     except (TypeError, ValueError, OverflowError) as fault:
         raise ValueError(str(fault)) from None
 

@@ -21,7 +21,8 @@ NAMES: dict[str, Callable[..., Pattern]] = {
     "prefix": shipped.Prefix,
 }
 ARGUMENTS = {"full": 0, "causal": 0, "band": 2}  # every other name takes one
-TOKEN = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)|(?P<int>[+-]?\d\w*(?:\.\w*)?)|(?P<sign>[()|&~,]))")
+DEEPEST = 100  # parentheses and ~ inside each other
+TOKEN = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)|(?P<int>[+-]?[0-9]\w*(?:\.\w*)?)|(?P<sign>[()|&~,]))")
 
 
 @typing.no_type_check
@@ -64,10 +65,13 @@ class _Parser:
             self.tokens.append((kind, match[kind], match.start(kind)))
             place = match.end()
         self.tokens.append(("end", "", len(text)))
-        self.next = 0
+        self.next = self.depth = 0
 
     def error(self, what: str, place: int) -> ValueError:
-        return ValueError(f"cannot read pattern: {what}\n  {self.text}\n  {' ' * place}^")
+        first, most = max(0, place - 60), 120  # of a long text, what stands around the place
+        text = self.text if len(self.text) <= most else self.text[first : first + most]
+        place = place if text == self.text else place - first
+        return ValueError(f"cannot read pattern: {what}\n  {text}\n  {' ' * place}^")
 
     def take(self, *wanted: str) -> tuple[str, str, int] | None:
         """The next token if it is one of the wanted signs or kinds."""
@@ -112,11 +116,16 @@ class _Parser:
         return result
 
     def single(self) -> Pattern:
-        if self.take("~"):
-            return ~self.single()
-        if self.take("("):
-            result = self.union()
-            self.need(")", "to close the parenthesis")
+        place = self.tokens[self.next][2]
+        opened = self.take("~", "(")
+        if opened:
+            self.depth += 1
+            if self.depth > DEEPEST:
+                raise self.error(f"parentheses and ~ stand more than {DEEPEST} deep in each other", place)
+            result = ~self.single() if opened[1] == "~" else self.union()
+            if opened[1] == "(":
+                self.need(")", "to close the parenthesis")
+            self.depth -= 1
             return result
         token = self.take("name")
         if token is None:
@@ -155,7 +164,7 @@ class _Parser:
                 raise self.error(f"expected an int or none, found {repr(got) if got else 'the end'}", place)
             if token[0] == "name":
                 values.append(None)
-            elif not re.fullmatch(r"[+-]?\d+", token[1]):
+            elif not re.fullmatch(r"[+-]?[0-9]+", token[1]):
                 raise self.error(f"{token[1]!r} is not an int", token[2])
             else:
                 values.append(int(token[1]))

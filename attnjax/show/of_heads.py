@@ -50,7 +50,7 @@ def heads(
     Raises:
         TypeError: if tokens are not str.
         ValueError: if the shapes do not fit, the sentence is empty, or a row is no set of shares: below 0, not
-            finite, or summing to more than 1.001.
+            finite, or summing to more than 1.001 (1.008 in bfloat16).
 
     Example:
         >>> import attnjax as aj
@@ -165,7 +165,8 @@ def _sentence(found: Weights, layer: int, n: int, query: int, most: int = 3) -> 
     row = found.array[layer, n, query]
     shares = [(float(row[key]), found.keys[key].strip()) for key in np.argsort(-row, kind="stable")[:most]]
     shares += [(float(found.missing[layer, n, query]), "(sink)")] if found.has_sink else []
-    looks = ", ".join(f"{word} {share:.2f}" for share, word in shares if share > FAINT) or "nothing"
+    clear = [one for one in shares if one[0] > FAINT] or [one for one in shares if one[0] > 0]
+    looks = ", ".join(f"{word} {share:.2f}" if share > FAINT else f"{word} <0.01" for share, word in clear) or "nothing"
     return f"{found.tokens[query].strip()} looks at {looks}"
 
 

@@ -2,9 +2,10 @@
 
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
-SLACK = 1e-3  # rows of 16-bit weights sum to a little more than 1
+SLACK = 1e-3  # by how much a row may sum to more than 1; bfloat16, which rounds each weight by more, may by its eps
 SINK = 0.01  # a missing share below this in every row is rounding, no learned sink
 
 
@@ -33,6 +34,7 @@ def checked_weights(weights: Any, tokens: Any, keys: Any) -> Weights:
         raise ValueError(f"weights must be [layers, heads, T, S], got the shape {array.shape}; pass {way}")
     if array.dtype.kind not in "fiub" and "float" not in array.dtype.name:  # bfloat16 is of no NumPy kind
         raise TypeError(f"weights must be numbers, got dtype {array.dtype}")
+    slack = SLACK if array.dtype.kind in "iub" else max(SLACK, float(jnp.finfo(array.dtype).eps))
     array = array.astype(np.float64)
     words = _words("tokens", tokens)
     if not words:
@@ -46,7 +48,7 @@ def checked_weights(weights: Any, tokens: Any, keys: Any) -> Weights:
             given_by = "tokens" if keys is None else name
             way = "; pass keys= where queries and keys are not the same words" if keys is None and T != S else ""
             raise ValueError(f"{given_by} has {len(given)} words, but weights {array.shape} has {size} {axis}{way}")
-    _check_rows(array)
+    _check_rows(array, slack)
     return Weights(array, words, columns)
 
 
@@ -61,7 +63,7 @@ def _words(name: str, words: Any) -> tuple[str, ...]:
     return found
 
 
-def _check_rows(array: np.ndarray) -> None:
+def _check_rows(array: np.ndarray, slack: float) -> None:
     """Weights are shares: none below 0, no row above 1."""
     for what, wrong in (("is not a finite number", ~np.isfinite(array)), ("is below 0", array < 0)):
         if wrong.any():
@@ -70,11 +72,11 @@ def _check_rows(array: np.ndarray) -> None:
                 f"weights{list(place)}={array[place]:g} {what}: pass weights after the softmax (aj.weights), not scores"
             )
     sums = array.sum(axis=-1)
-    if (sums > 1 + SLACK).any():
-        layer, head, row = (int(i) for i in np.argwhere(sums > 1 + SLACK)[0])
+    if (sums > 1 + slack).any():
+        layer, head, row = (int(i) for i in np.argwhere(sums > 1 + slack)[0])
         raise ValueError(
             f"row {row} of layer {layer}, head {head} sums to {sums[layer, head, row]:.4g}: rows are queries and "
-            f"sum to 1, or less where a learned sink takes the rest, but to no more than {1 + SLACK}; pass weights "
+            f"sum to 1, or less where a learned sink takes the rest, but to no more than {1 + slack:g}; pass weights "
             "after the softmax"
         )
 

@@ -222,3 +222,17 @@ def test_rules_hold_literally_before_position_zero():
     assert not aj.Causal().mask(3, 4, -3).any()
     assert aj.Band(0, 2).mask(2, 3, -2).tolist() == [[True, False, False], [True, True, False]]
     assert not aj.Prefix(4).mask(1, 4, -1).any()
+
+
+@pytest.mark.parametrize("text", ["~" * 100 + "causal()", "(" * 100 + "causal()" + ")" * 100])
+def test_a_hundred_deep_is_read_and_more_is_refused(text):
+    assert aj.parse(text) == aj.Causal()
+    for more in ("~" + text, "~" * 5000 + text):
+        with pytest.raises(ValueError, match="parentheses and ~ stand more than 100 deep in each other") as error:
+            aj.parse(more)
+        assert len(str(error.value)) < 400
+
+
+def test_digits_are_those_of_ascii():
+    with pytest.raises(ValueError, match="not part of the pattern language"):
+        aj.parse("window(\uff14)")

@@ -187,3 +187,18 @@ def test_heads_are_written_as_svg_and_png(tmp_path):
     drawn = show.heads(causal(4), TOKENS, head=(0, 0), query=3)
     assert drawn.save(tmp_path / "h.svg").read_text().startswith("<svg")
     assert drawn.save(tmp_path / "h.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_bfloat16_weights_of_the_library_are_drawn():
+    """Each weight is rounded to 8 bits, so that rows sum to up to 1.008."""
+    found = aj.weights(jnp.zeros((1, 40, 40), jnp.bfloat16), jnp.tril(jnp.ones((40, 40), bool)))[None].astype(jnp.bfloat16)
+    assert float(found.astype(jnp.float32).sum(-1).max()) > 1.001
+    show.heads(found, [f"w{i}" for i in range(40)])
+    with pytest.raises(ValueError, match="sums to 1.002"):
+        show.heads(np.asarray(found, np.float32), [f"w{i}" for i in range(40)])
+
+
+def test_a_row_of_small_shares_looks_at_something():
+    weights = np.full((1, 1, 300, 300), 1 / 300)
+    drawn = show.heads(weights, [f"w{i}" for i in range(300)], head=(0, 0), query=299)
+    assert "w299 looks at w0 <0.01, w1 <0.01" in drawn.description

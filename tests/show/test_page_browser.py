@@ -177,3 +177,12 @@ def test_every_control_can_be_reached_with_the_tab_key(open_page):
         "saturation INPUT range", "four DIV img", "computed INPUT radio", "computed INPUT text", "computed CANVAS img",
         "computed INPUT range",
     } <= reached  # fmt: skip
+
+
+def test_large_numbers_in_x_scroll_inside_their_box_on_a_phone(open_page):
+    page = open_page(**PHONE)
+    for field in page.locator(".matrix input").all():
+        field.fill("1000")
+    for step in page.locator(".dots button").all():
+        step.click()
+        assert page.evaluate("document.documentElement.scrollWidth") == 360

@@ -11,6 +11,7 @@ FAULTY = (
     "chunked(99999999999)", "where(f)", "perhead(window(1)", "window(2) | perhead(causal())", "a'b", "'", "window(4.5)",
     "xyz(3)", "window(4) sink(1)", "(window(4)", "~", "casual()", "snk(2)", "strideed(3)", "window(4x)", "band(1)", "window 4",
     "perhead()", "perhead(causal(),)", "<b>window(4)</b>", "window(4) \N{GREEK SMALL LETTER ALPHA} sink(1)", "sink(-0)",
+    "window(\uff14)", "~" * 101 + "causal()", "(" * 101 + "causal()" + ")" * 101,
 )  # fmt: skip
 
 
@@ -145,3 +146,26 @@ def test_tiles_say_what_they_compute(open_page):
     states = needed.tile(edges[:, None], edges[:, None] + 4, edges[None], edges[None] + 4)
     visited = int((states > 0).sum())
     assert f"{16 * visited} computed in {visited} of 16 tiles" in page.inner_text("#count-here")
+
+
+def test_each_head_has_tiles_of_its_own(open_page):
+    page = open_page()
+    page.get_by_label("Pattern", exact=True).fill("perhead(window(2), causal())")
+    page.get_by_role("radio", name="Tiles").check()
+    edges = np.arange(0, 16, 4)
+    heads = aj.parse("window(2)"), aj.parse("causal()")
+    states = [p.tile(edges[:, None], edges[:, None] + 4, edges[None], edges[None] + 4) for p in heads]
+    visited = sum(int((found > 0).sum()) for found in states)
+    assert f"{16 * visited} computed in {visited} of 32 tiles" in page.inner_text("#count-here")
+
+
+def test_a_pattern_that_does_not_read_leaves_the_last_one_to_the_sliders(open_page):
+    page = open_page()
+    page.get_by_label("Pattern", exact=True).fill("windw(4)")
+    assert "Drawn and counted is the last pattern that could be read: window(4) | sink(1)." in page.inner_text("body")
+    slider = page.get_by_label("Tokens", exact=True)
+    slider.focus()
+    slider.press("Home")
+    assert page.inner_text("#count-here strong") == "1"
+    page.get_by_label("Tokens of the long text").fill("-5")
+    assert "must be a whole number" in page.inner_text("#count-long .fault")

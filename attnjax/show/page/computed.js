@@ -122,8 +122,10 @@ function drawComputed(stage, data) {
 
   let grid = [];
   let squares = [];
+  let last = null; // {expr, far} of the last pattern that could be read: what is drawn and counted
   function draw() {
     const { text, far, sized } = chosen();
+    let read = true;
     if (state.named !== own) typed.value = text;
     for (const [control, on] of [
       [width.element, sized],
@@ -131,26 +133,27 @@ function drawComputed(stage, data) {
       [side.element, state.tiles],
     ])
       control.style.display = on ? "" : "none";
-    let expr;
     try {
-      expr = language.parse(text);
+      last = { expr: language.parse(text), far };
       typed.setAttribute("aria-invalid", "false");
       fault.textContent = "";
     } catch (error) {
       if (!(error instanceof language.PatternError)) throw error;
       typed.setAttribute("aria-invalid", "true");
       fault.textContent = `This does not read as a pattern: ${error.what} (at character ${error.place + 1}).`;
-      return; // the picture of the last pattern that did stays
+      read = false;
     }
+    const { expr } = last;
     grid = patterns.shares(expr, state.T);
     squares = state.tiles ? patterns.tiles(grid, state.tile) : [];
-    note.textContent =
-      state.named === own
+    note.textContent = !read
+      ? `Drawn and counted is the last pattern that could be read: ${patterns.text(expr)}.`
+      : state.named === own
         ? `Read as ${patterns.text(expr)}. Names: full causal window band sink strided chunked prefix, ` +
           "joined by & | ~ and parentheses."
         : data.patterns[state.named].about;
     canvas.setAttribute("aria-label", `${patterns.text(expr)} over ${state.T} tokens; up and down keys choose a row`);
-    counts(expr, far);
+    counts(expr, last.far);
     look(state.row !== null && state.row < state.T ? state.row : null);
   }
   function share(part, all) {
@@ -171,8 +174,10 @@ function drawComputed(stage, data) {
     guarded(here, () => {
       const needed = patterns.count(expr, state.T);
       const all = causal(state.T);
-      const tiles = squares.filter((tile) => tile.state > 0);
-      const computed = heads * BigInt(tiles.reduce((sum, t) => sum + (t.q1 - t.q0) * (t.k1 - t.k0), 0));
+      // each head has tiles of its own; the picture shows what any of them computes
+      const own = state.tiles ? (expr.heads || [expr]).map((head) => patterns.shares(head, state.T)) : [];
+      const tiles = own.flatMap((seen) => patterns.tiles(seen, state.tile)).filter((tile) => tile.state > 0);
+      const computed = tiles.reduce((sum, t) => sum + (t.q1 - t.q0) * (t.k1 - t.k0), 0);
       big(
         here,
         el("strong", { "data-count": needed }, whole(needed)),
@@ -181,7 +186,8 @@ function drawComputed(stage, data) {
           ? el(
               "span",
               {},
-              `${whole(computed)} computed in ${tiles.length} of ${squares.length} tiles, the waste included`,
+              `${whole(computed)} computed in ${tiles.length} of ${own.length * squares.length} tiles, ` +
+                "the waste included",
             )
           : null,
       );

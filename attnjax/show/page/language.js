@@ -22,6 +22,7 @@ const language = (() => {
       (n) => patterns.rule("prefix", n),
     ],
   };
+  const DEEPEST = 100; // parentheses and ~ inside each other
   const TOKEN =
     /\s*(?:(?<name>[A-Za-z_][\p{L}\p{N}_]*)|(?<int>[+-]?\d[\p{L}\p{N}_]*(?:\.[\p{L}\p{N}_]*)?)|(?<sign>[()|&~,]))/uy;
 
@@ -33,8 +34,10 @@ const language = (() => {
 
   class PatternError extends Error {
     constructor(what, source, place) {
-      const column = [...source.slice(0, place)].length;
-      super(`cannot read pattern: ${what}\n  ${source}\n  ${" ".repeat(column)}^`);
+      const [letters, column] = [[...source], [...source.slice(0, place)].length];
+      const first = letters.length > 120 ? Math.max(0, column - 60) : 0; // of a long text, what stands around the place
+      const shown = letters.slice(first, first + 120).join("");
+      super(`cannot read pattern: ${what}\n  ${shown}\n  ${" ".repeat(column - first)}^`);
       Object.assign(this, { what, place });
     }
   }
@@ -43,7 +46,7 @@ const language = (() => {
     constructor(source) {
       this.source = source;
       this.tokens = [];
-      this.next = 0;
+      this.next = this.depth = 0;
       let place = 0;
       while (source.slice(place).trim()) {
         TOKEN.lastIndex = place;
@@ -99,10 +102,14 @@ const language = (() => {
       return result;
     }
     single() {
-      if (this.take("~")) return patterns.negate(this.single());
-      if (this.take("(")) {
-        const inner = this.union();
-        this.need(")", "to close the parenthesis");
+      const start = this.token.place;
+      const opened = this.take("~", "(");
+      if (opened) {
+        this.depth += 1;
+        if (this.depth > DEEPEST) this.fail(`parentheses and ~ stand more than ${DEEPEST} deep in each other`, start);
+        const inner = opened.word === "~" ? patterns.negate(this.single()) : this.union();
+        if (opened.word === "(") this.need(")", "to close the parenthesis");
+        this.depth -= 1;
         return inner;
       }
       const name = this.take("name");

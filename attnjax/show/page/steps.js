@@ -178,7 +178,7 @@ function drawSteps(stage, data) {
     const { row: i, column: j } = state;
     const { name, rows, columns } = TABLES[step.name];
     const own = `${name}[${rows[i].trim()}, ${columns[j].trim()}]`;
-    const signed = (x) => (x < 0 ? `(${fixed(x)})` : fixed(x));
+    const signed = (x) => (fixed(x).startsWith("−") ? `(${fixed(x)})` : fixed(x)); // -0.001 reads 0.00
     if (!step.parts.length) return [own, ""];
     if (step.name === "scaled") return [own, `${fixed(values.scores[i][j])} ÷ ${fixed(Math.sqrt(size))}`];
     if (step.name === "masked") return [own, `${fixed(values.scaled[i][j])} + ${j <= i ? "0" : "(−∞)"}`];
