@@ -19,7 +19,7 @@ from attnjax.patterns import Pattern, PerHead
 from attnjax.scores import Precision
 from attnjax.segments import Segments
 from attnjax.shapes import Keys, Lse, Output, Queries, Values
-from attnjax.tile_sizes import small_scores
+from attnjax.tile_sizes import UNJITTED, small_scores
 
 log = logging.getLogger("attnjax")
 
@@ -37,7 +37,8 @@ def attend(
 
     softmax(score_fn(cap(q . k * scale)) + bias, over visible keys) v. A key is visible if the pattern shows it,
     `segments` put it in the query's segment and `mask` is True there. A query that sees no key gives 0,
-    log-sum-exp -inf and gradient 0. Differentiable in every mode and order, under every backend. Vaswani et
+    log-sum-exp -inf and gradient 0. Differentiable in every mode and order, under every backend;
+    `jax.checkpoint` can save what a derivative needs by the names "attnjax_output" and "attnjax_lse". Vaswani et
     al. 2017, "Attention Is All You Need"; tiles and backward after Dao et al. 2022, "FlashAttention".
 
     Args:
@@ -54,7 +55,8 @@ def attend(
         sink_logits: [N], logits that join each softmax without a value (gpt-oss 2025), neither scaled nor capped.
         segments: packed documents, padding or lengths (see `Segments`); they narrow the pattern.
         score_fn: score_fn(s, q_pos, k_pos, head, score_params) -> scores, elementwise on arrays that broadcast
-            to [B, N, T, S] (ALiBi: Press et al. 2022); finite at hidden pairs too. Compared by identity.
+            to [B, N, T, S] (ALiBi: Press et al. 2022); finite at hidden pairs too. Compared by identity. JAX arrays
+            that it closes over are arguments like any other, as are those of a `Where`: traced, differentiable.
         score_params: arrays for `score_fn`, any tree; differentiable.
         dropout_rate: share of weights dropped, in [0, 1); which ones follows from `dropout_key` and position alone.
         dropout_key, dropout_shared: a JAX key, needed above rate 0; True drops alike in all sequences and heads.
@@ -107,11 +109,9 @@ def choose(call: Call, backend: str) -> tuple[str, dict[str, str]]:
             raise ValueError(f"backend={backend!r} is unknown; usable here: {names}.{hint}")
         if usable[backend] is not None:
             raise ValueError(f"backend={backend!r} cannot run this call: {usable[backend]}; usable here: {names}")
-    d, most = call.dims, small_scores(jax.default_backend())
-    small = d.T * d.S <= most
+    small, size = _small(call)
     best = "dense" if small else next(n for n, why in usable.items() if why is None)
     chosen = best if backend == "auto" else backend
-    size = f"T x S = {d.T} x {d.S} is {'at most' if small else 'over'} {most} scores"
     reasons = {}
     for name, why in usable.items():
         if name == chosen:
@@ -120,3 +120,12 @@ def choose(call: Call, backend: str) -> tuple[str, dict[str, str]]:
             reasons[name] = f"cannot run: {why}" if why else f"can run; {size}, where auto takes {best}"
     log.debug("attend %s: %s", call.options.pattern, reasons[chosen])
     return chosen, reasons
+
+
+def _small(call: Call) -> tuple[bool, str]:
+    """Whether computing all scores at once is faster than visiting tiles, and why."""
+    d, most = call.dims, small_scores(jax.default_backend())
+    size, what = d.T * d.S, f"T x S = {d.T} x {d.S} is"
+    if jax.config.jax_disable_jit:  # loops over tiles then run in Python, hundreds of times slower
+        size, most, what = d.B * d.N * size, UNJITTED, f"jit is switched off and {d.B * d.N * size:,} in all are"
+    return size <= most, f"{what} {'at most' if size <= most else 'over'} {most} scores"

@@ -81,8 +81,21 @@ def finish(part: Partial, sink_logits: Any = None) -> tuple[Any, Any]:
     return part.out / total[..., None], lse
 
 
+def finished(o: Any, lse: Any) -> Partial:
+    """The Partial of keys whose output [..., h] and log-sum-exp [...] are known."""
+    return Partial(o, lse, jnp.where(jnp.isneginf(lse), jnp.zeros_like(lse), jnp.ones_like(lse)))
+
+
+def finite_sinks(sink_logits: Any) -> Any:
+    """A sink of +inf takes everything, as the largest float does; it makes no NaN."""
+    return jnp.minimum(sink_logits, jnp.asarray(jnp.finfo(sink_logits.dtype).max, sink_logits.dtype))
+
+
 def softmax(s: Any, visible: Any, sink_logits: Any = None) -> tuple[Any, Any]:
-    """(weights, log-sum-exp) of scores [..., T, S]; hidden keys get exactly 0, an empty row all 0 and -inf."""
+    """(weights, log-sum-exp) of scores [..., T, S]; hidden keys get exactly 0, an empty row all 0 and -inf.
+
+    Hidden weights are 0 by selection: whatever cotangent reaches one, an infinite one too, ends there.
+    """
     xp = _xp(s, visible)
     s = xp.where(visible, s, xp.full_like(s, -xp.inf))
     m = xp.max(s, axis=-1, initial=-xp.inf)
@@ -93,12 +106,13 @@ def softmax(s: Any, visible: Any, sink_logits: Any = None) -> tuple[Any, Any]:
     total = total if sink_logits is None else total + xp.exp(sink_logits - m)
     empty = total == 0
     total = xp.where(empty, xp.ones_like(total), total)
-    return e / total[..., None], xp.where(empty, xp.full_like(total, -xp.inf), m + xp.log(total))
+    w = xp.where(xp.isneginf(s), xp.zeros_like(e), e / total[..., None])
+    return w, xp.where(empty, xp.full_like(total, -xp.inf), m + xp.log(total))
 
 
 @jax.jit
 def _weights(s: Any, m: Any, sink_logits: Any) -> Any:
-    sink = None if sink_logits is None else to_rank(sink_logits.astype(s.dtype)[:, None], s.ndim - 1)
+    sink = None if sink_logits is None else to_rank(finite_sinks(sink_logits.astype(s.dtype))[:, None], s.ndim - 1)
     return softmax(s, to_rank(m, s.ndim), sink)[0]
 
 

@@ -4,15 +4,19 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.core import Tracer
 
 from attnjax import dropout
+from attnjax.captures import Arrays, Closed
 from attnjax.patterns import Pattern, PerHead
 from attnjax.patterns.parts import Part
 from attnjax.scores import Precision
 from attnjax.segments import same_segment
 from attnjax.shapes import Dims
+from attnjax.varying import axes_of, vary
 from attnjax.visible import positions, seen_columns, visible_at
 
 ROWS = 128  # query rows looked at at once where the keys that nobody sees are found at run time
@@ -32,6 +36,7 @@ class Options:
     dropout_shared: bool = False  # one pattern of dropped scores [T, S] for all sequences and heads
     # what tiles are planned by where positions are known at run time only: a superset of the pattern
     plan_by: Pattern | PerHead | None = None
+    closed: tuple[Closed, ...] = ()  # the functions among pattern's rules and score_fn that close over arrays
     own_keys: bool = False  # row i is the query and the key of one token: self-attention with shared segment ids
     tile: tuple[int, int] | None = None  # rows and columns of a tile; None lets the backend choose
     rows_at_once: int | None = None  # rows of tiles that a visit takes together; None lets the backend choose
@@ -44,8 +49,10 @@ class Call:
     `diff` holds what is differentiated: q [B, T, N, H], k [B, S, K, H], v [B, S, K, h] and, where given,
     bias [B|1, N|1, T|1, S|1], sink_logits [B|1, N] and score_params (any tree). `facts` holds, where given,
     mask (bool, as bias), q_offset [B|1], q_ids [B|1, T] and k_ids [B|1, S], q_pos and k_pos (positions that
-    restart), seed [B|1, 2] and b_index [B]. Where a backend reordered rows or picked heads, q_index [B, T] and
-    k_index [B, S] say which rows of the whole call these are, and heads [1, N] which heads.
+    restart), seed [B|1, 2], b_index [B], and captured, the arrays of each of `options.closed`. Floats that score_fn
+    closes over are differentiated: score_params is then {"given": its params, "captured": these floats}.
+    Where a backend reordered rows or picked heads, q_index [B, T] and k_index [B, S] say which rows of the whole call
+    these are, and heads [1, N] which heads.
     """
 
     options: Options
@@ -78,13 +85,34 @@ class Call:
         return Dims(B, T, self.k.shape[1], N, self.k.shape[2], H, self.v.shape[3], True)
 
     @property
+    def varies(self) -> frozenset[str]:
+        """The mesh axes along which some array of the call varies."""
+        return axes_of((self.diff, self.facts))
+
+    def alike(self) -> "Call":
+        """The call with all arrays varying alike; those that functions close over stay as they were traced."""
+        if not self.varies:
+            return self
+        diff = vary(self.diff, self.varies)
+        if self.floats_of_score_fn:
+            diff["score_params"]["captured"] = self.floats_of_score_fn
+        facts = {name: x if name == "captured" else vary(x, self.varies) for name, x in self.facts.items()}
+        return Call(self.options, diff, facts)
+
+    @property
+    def floats_of_score_fn(self) -> tuple[Any, ...]:
+        """Arrays that score_fn closes over and that may have derivatives."""
+        fn = self.options.score_fn
+        return () if fn is None or self.closed(fn) is None else self.diff["score_params"]["captured"]
+
+    @property
     def scores_needed(self) -> int | None:
         """Exact number of scores over batch and heads by the pattern (arrays may hide more at run time).
 
         None where positions are known at run time only.
         """
         d, o = self.dims, self.options
-        if o.plan_by is not None:
+        if o.plan_by is not None or any(isinstance(x, Tracer) for x in jax.tree.leaves(self.facts.get("captured"))):
             return None
         heads = 1 if isinstance(o.pattern, PerHead) else d.N
         return d.B * heads * o.pattern.count(d.T, d.S, o.q_offset)
@@ -109,9 +137,18 @@ class Call:
         """Positions of key rows for the pattern, [B|1, columns]."""
         return self.columns_of(col) if "k_pos" not in self.facts else _take(self.facts["k_pos"], col)
 
+    def closed(self, fn: Callable[..., Any]) -> tuple[Closed, Arrays] | None:
+        """The trace of a function that closes over arrays, and these arrays as they are in this call."""
+        return next((x for x in zip(self.options.closed, self.facts.get("captured", ())) if x[0].fn == fn), None)
+
+    def asked(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """A rule of the pattern, whatever it closes over."""
+        found = self.closed(rule)
+        return rule if found is None else lambda q, k: found[0](found[1], (q, k))
+
     def shown(self, row: Any, col: Any) -> Any:
         """Which pairs pattern and segments show, bool [B|1, N|1, rows, columns]."""
-        seen = visible_at(self.options.pattern, self.q_positions(row), self.k_positions(col))
+        seen = visible_at(self.options.pattern.asking(self.asked), self.q_positions(row), self.k_positions(col))
         if "q_ids" in self.facts:
             same = same_segment(_take(self.facts["q_ids"], row), _take(self.facts["k_ids"], col))
             seen = seen & same[:, None]
@@ -121,7 +158,7 @@ class Call:
         """Which pairs these parts of the pattern show, bool [B|1, 1, rows, columns]."""
         q, k = self.q_positions(row)[:, None, :, None], self.k_positions(col)[:, None, None, :]
         pattern: Any = self.options.pattern  # never a PerHead: that has no parts
-        return pattern.allows_in(parts, q, k)
+        return pattern.asking(self.asked).allows_in(parts, q, k)
 
     @property
     def heads(self) -> Any:
@@ -129,13 +166,17 @@ class Call:
         return self.facts["heads"] if "heads" in self.facts else positions(self.dims.N)[None]
 
     def rescored(self, s: Any, row: Any, col: Any, params: Any) -> Any:
-        """score_fn on scores [B, N, rows, columns]."""
+        """score_fn on scores [B, N, rows, columns]; `params` are those of the call, or tracers for them."""
         fn = self.options.score_fn
         if fn is None:
             return s
         q_pos, k_pos = self.q_positions(row)[:, None, :, None], self.k_positions(col)[:, None, None, :]
         head = self.heads[:, :, None, None]
-        new = fn(s, q_pos, k_pos, head, params)
+        if (found := self.closed(fn)) is None:
+            new = fn(s, q_pos, k_pos, head, params)
+        else:
+            arrays = found[1]._replace(floats=params["captured"])
+            new = found[0](arrays, (s, q_pos, k_pos, head), params["given"])
         if getattr(new, "shape", None) != s.shape:
             raise ValueError(
                 f"score_fn returned {getattr(new, 'shape', type(new).__name__)}, but the scores are {s.shape}: it must "
@@ -176,23 +217,22 @@ def _any_row(call: Call, mask: Any) -> Any:
             block = block & (lax.dynamic_slice_in_dim(mask, i * rows, rows, 2) if tall else mask)
         return seen | jnp.any(block, axis=(1, 2))
 
-    arrays = [x for n, x in call.facts.items() if n != "b_index"] + ([] if mask is None else [mask])
-    batch = max([1, *(x.shape[0] for x in arrays)])
-    return lax.fori_loop(0, blocks, add, jnp.zeros((batch, d.S), bool))
+    arrays = [x for n, x in call.facts.items() if n not in ("b_index", "captured")] + ([] if mask is None else [mask])
+    batch = next((x.shape[0] for x in arrays if x.shape[0] != 1), 1)
+    none = vary(jnp.zeros((batch, d.S), bool), call.varies)
+    return lax.fori_loop(0, blocks, add, none)
 
 
 def without_hidden_keys(call: Call) -> Call:
-    """The call with keys and values that no query may see, and queries that are padding, replaced by 0.
+    """The call with keys and values that no query may see replaced by 0.
 
     NaN in padding or in unwritten cache slots then cannot reach a result (0 * NaN is NaN).
     """
     seen = seen_keys(call)
-    real = {"k": seen, "v": seen, "q": call.facts["q_ids"] >= 0 if "q_ids" in call.facts else None}
-    diff = dict(call.diff)
-    for name, keep in real.items():
-        if keep is not None:
-            diff[name] = jnp.where(keep[:, :, None, None], diff[name], jnp.zeros_like(diff[name]))
-    return dataclasses.replace(call, diff=diff)
+    if seen is None:
+        return call
+    clear = {n: jnp.where(seen[:, :, None, None], call.diff[n], jnp.zeros_like(call.diff[n])) for n in "kv"}
+    return dataclasses.replace(call, diff=call.diff | clear)
 
 
 def seen_keys(call: Call) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from attnjax.blend import grouped_blend, softmax
+from attnjax.blend import finite_sinks, grouped_blend, softmax
 from attnjax.patterns import Full, Pattern
 from attnjax.scores import Precision, check_scale, grouped_scores, matmul_precision
 from attnjax.shapes import check_float, compute_dtype, shown
@@ -54,8 +54,9 @@ def attention(
         q, k, visible, scale=scale, soft_cap=soft_cap, bias=bias, rescore=rescore, sink_logits=sink_logits,
         dropout=dropout, precision=precision,
     )
-    o_BTNh = grouped_blend(w_BNTS, v, matmul_precision(precision, v), compute_dtype(q, k, v))
-    return o_BTNh.astype(q.dtype), jnp.swapaxes(lse_BNT, 1, 2)
+    o_BTNh = grouped_blend(w_BNTS, v, matmul_precision(precision, v), compute_dtype(q, k, v)).astype(q.dtype)
+    looks = looking(seen(visible, bias))
+    return jnp.where(looks, o_BTNh, jnp.zeros_like(o_BTNh)), jnp.swapaxes(lse_BNT, 1, 2)
 
 
 def attention_weights(
@@ -64,13 +65,28 @@ def attention_weights(
     precision: Precision = None,
 ) -> tuple[Any, Any]:
     """(weights [B, N, T, S] after dropout, log-sum-exp [B, N, T]); arguments as in `attention`."""
+    visible = seen(visible, bias)
+    q = jnp.where(looking(visible), q, jnp.zeros_like(q))
     s_BNTS = grouped_scores(q, k, scale, soft_cap, precision)
     s_BNTS = s_BNTS if rescore is None else rescore(s_BNTS)
     if bias is not None:
-        s_BNTS = s_BNTS + bias.astype(s_BNTS.dtype)  # -inf hides, as exp(-inf) is 0
-    sink = None if sink_logits is None else sink_logits[:, :, None].astype(s_BNTS.dtype)
+        s_BNTS = s_BNTS + bias.astype(s_BNTS.dtype)
+    sink = None if sink_logits is None else finite_sinks(sink_logits[:, :, None].astype(s_BNTS.dtype))
     w_BNTS, lse_BNT = softmax(s_BNTS, jnp.broadcast_to(visible, s_BNTS.shape), sink)
-    return w_BNTS if dropout is None else w_BNTS * dropout, lse_BNT
+    if dropout is not None:
+        w_BNTS = jnp.where(dropout == 0, jnp.zeros_like(w_BNTS), w_BNTS * dropout)
+    return w_BNTS, lse_BNT
+
+
+def seen(visible: Any, bias: Any) -> Any:
+    """What is visible under a bias, in which -inf hides, bool [B|1, N|1, T|1, S|1]."""
+    return visible if bias is None else visible & ~jnp.isneginf(bias)
+
+
+def looking(seen: Any) -> Any:
+    """Which queries see a key, bool [B|1, T|1, N|1, 1]. The others count as 0 before any product, and what they give
+    is 0 by selection: neither their numbers nor cotangents of theirs (NaN, say) reach anything."""
+    return jnp.swapaxes(jnp.any(seen, axis=-1, keepdims=True), 1, 2)
 
 
 def _trace(x: Any, wq: Any, wk: Any, wv: Any, seen: Any, scale: float) -> Trace:
@@ -133,7 +149,7 @@ def trace(
         raise ValueError(f"x must be [*B, T, D] and wq, wk, wv [D, H], [D, H], [D, h]; got {shown(**arrays)}")
     if wq.shape != wk.shape:
         raise ValueError(f"wq and wk must have one shape, so that q . k is defined; got {shown(**arrays)}")
-    T, scale = x.shape[-2], check_scale(scale, wq.shape[1])
+    T, scale = x.shape[-2], check_scale(scale, wq.shape[1], compute_dtype(*arrays.values()))
     if all(isinstance(a, np.ndarray) for a in arrays.values()):
         seen = np.broadcast_to(pattern.mask(T), (*x.shape[:-1], T))
         return _trace(x, wq, wk, wv, seen, scale)

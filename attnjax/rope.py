@@ -18,8 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Num
 
+from attnjax import turns
 from attnjax.patterns.checks import integer
 from attnjax.rope_scaling import DynamicScaling, Scaling, plain_frequencies, read_scaling
+from attnjax.scores import number
 
 LAYOUTS = ("half", "interleaved")
 
@@ -125,7 +127,7 @@ def rope(
     scaling = read_scaling(scaling)
     length = _length(xp, scaling, length, positions, dtype)
     frequencies = plain_frequencies(theta, R) if scaling is None else scaling.frequencies(theta, R, length)
-    angles = _angles(positions, frequencies.astype(dtype), ndim=x.ndim)
+    angles = _angles(positions, frequencies, plain_frequencies(theta, R), x.ndim, dtype)
     magnitude = 1.0 if scaling is None else scaling.magnitude
     return _rotate(xp, x, xp.cos(angles) * magnitude, xp.sin(angles) * magnitude, layout)
 
@@ -151,12 +153,11 @@ def _length_of(xp: Any, positions: Any, dtype: np.dtype) -> Any:
     return (xp.max(xp.asarray(positions), initial=0) + 1).astype(dtype)
 
 
-def _angles(positions: Any, frequencies: Any, ndim: int) -> Any:
+def _angles(positions: Any, frequencies: Any, plain: np.ndarray, ndim: int, dtype: np.dtype) -> Any:
     """[..., T, 1, R / 2], with as many axes as x: the 1 stands where x has its heads."""
-    dtype, R = frequencies.dtype, 2 * frequencies.size
-    lead = (1,) * (ndim - 2 - positions.ndim)
-    positions = positions.astype(dtype).reshape(*lead, *positions.shape, 1, 1)
-    return positions * frequencies.reshape((1,) * (ndim - 1) + (R // 2,))
+    positions = positions.reshape((1,) * (ndim - 2 - positions.ndim) + (*positions.shape, 1, 1))
+    frequencies, plain = (f.reshape((1,) * (ndim - 1) + (-1,)) for f in (frequencies, plain))
+    return turns.angles(positions, frequencies, dtype, plain)
 
 
 def _rotate(xp: Any, x: Any, cos: Any, sin: Any, layout: str) -> Any:
@@ -192,7 +193,7 @@ def _check_arrays(x: Any, positions: Any) -> None:
 def _check_settings(theta: Any, layout: Any, rotary_dim: Any) -> None:
     if isinstance(theta, bool) or not isinstance(theta, (int, float, np.number)):
         raise TypeError(f"theta={theta!r} is a {type(theta).__name__}; it must be a number such as 10000.0")
-    if not (math.isfinite(theta) and theta > 0):
+    if not 0 < number("theta", theta, "the base is a constant of the model", finite=False) < math.inf:
         raise ValueError(f"theta={theta} must be positive and finite")
     if layout not in LAYOUTS:
         near = difflib.get_close_matches(str(layout).lower(), LAYOUTS, 1, 0.0)[0]

@@ -15,38 +15,49 @@ from attnjax.shapes import Keys, Queries, Scores, broadcasts, check_float, check
 Precision = str | jax.lax.Precision | None
 
 
-def check_scale(scale: object, head_size: int) -> float:
-    """The scale as a float; 1 / sqrt(head size) for None.
+def check_scale(scale: object, head_size: int, dtype: Any = jnp.float32) -> float:
+    """The scale as a float that `dtype` holds; 1 / sqrt(head size) for None.
 
     Raises:
         TypeError: if it is no Python or NumPy number.
-        ValueError: if it is not finite.
+        ValueError: if it is not finite, or `dtype` cannot hold it.
     """
-    return head_size**-0.5 if scale is None else number("scale", scale, "multiply q by a traced scale instead")
+    return head_size**-0.5 if scale is None else number("scale", scale, "multiply q by a traced scale instead", dtype)
 
 
-def check_soft_cap(soft_cap: object, name: str = "soft_cap") -> float | None:
-    """The soft cap: None, or a finite float above 0.
+def check_soft_cap(soft_cap: object, name: str = "soft_cap", dtype: Any = jnp.float32) -> float | None:
+    """The soft cap: None, or a finite float above 0 that `dtype` holds.
 
     Raises:
         TypeError: if it is no Python or NumPy number.
-        ValueError: if it is not finite and positive.
+        ValueError: if it is not finite and positive, or `dtype` cannot hold it.
     """
     if soft_cap is None:
         return None
-    cap = number(name, soft_cap, "the cap is a constant of the model")
+    cap = number(name, soft_cap, "the cap is a constant of the model", dtype)
     if cap <= 0:
         raise ValueError(f"{name}={cap} must be above 0 (values are kept inside +-{name}); None means no cap")
     return cap
 
 
-def number(name: str, value: object, way_out: str, finite: bool = True) -> float:
-    """`value` as a float, or an error that names the argument, the value and the way out."""
+def number(name: str, value: object, way_out: str, dtype: Any = jnp.float32, finite: bool = True) -> float:
+    """`value` as a finite float that `dtype` holds, or an error that names the argument, the value and the way out."""
     if isinstance(value, bool) or isinstance(value, Array) or not hasattr(value, "__float__"):
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}; it must be a Python number ({way_out})")
-    found = float(value)  # type: ignore[arg-type]  # it has __float__
-    if finite and not math.isfinite(found):
+    try:
+        found = float(value)  # type: ignore[arg-type]  # it has __float__
+    except OverflowError:
+        raise ValueError(f"{name} is larger than any float; it must be finite") from None
+    if not finite:
+        return found
+    if not math.isfinite(found):
         raise ValueError(f"{name}={found} must be finite")
+    smallest, largest = float(jnp.finfo(dtype).tiny), float(jnp.finfo(dtype).max)
+    if found and not smallest <= abs(found) <= largest:
+        raise ValueError(
+            f"{name}={found} does not fit into {jnp.dtype(dtype)}, in which it is used: 0 and sizes from {smallest:.2g} "
+            f"to {largest:.2g} do"
+        )
     return found
 
 
@@ -141,4 +152,5 @@ def scores(
     shape = (*q.shape[:-3], q.shape[-2], q.shape[-3], k.shape[-3])
     if bias is not None and not broadcasts(bias, shape):
         raise ValueError(f"bias must broadcast to the scores {shape}; got {shown(bias=bias)}")
-    return _scores(q, k, bias, check_scale(scale, q.shape[-1]), check_soft_cap(soft_cap))
+    dtype = compute_dtype(q, k)
+    return _scores(q, k, bias, check_scale(scale, q.shape[-1], dtype), check_soft_cap(soft_cap, dtype=dtype))

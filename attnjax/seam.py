@@ -4,6 +4,9 @@
 transpose is the backend's backward, so reverse mode costs what a hand-written one costs; its lowering is the
 backend's tangent, so forward mode works too. Derivatives of the tangent and of the backward (second order)
 are those of `plain`, the same attention row block by row block in ordinary JAX: any order, O(T) memory.
+
+Learned sinks join outside of the seam, and rows that see no key are cleared before a backward or a tangent runs: no
+backend needs to know of either.
 """
 
 import functools
@@ -12,17 +15,22 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from attnjax import reference
+from attnjax.blend import finish, finished, finite_sinks
 from attnjax.backends import BACKENDS
 from attnjax.call import Call, Options
 from attnjax.shapes import compute_dtype
+from attnjax.varying import axes_of, summed_as, vary
 from attnjax.visible import positions
 
+SAVED = "attnjax_output", "attnjax_lse"  # names under which `jax.checkpoint` may keep what a derivative needs
 PLAIN_ROWS = 128  # queries that the plain form takes at once
-BROADCASTING = ("bias", "mask", "sink_logits", "q_offset", "q_ids", "k_ids", "q_pos", "k_pos", "seed")  # B or 1
+BROADCASTING = ("bias", "mask", "q_offset", "q_ids", "k_ids", "q_pos", "k_pos", "seed")  # B or 1
+WITHOUT_BATCH = ("score_params", "captured")  # what functions of the call read: any shapes
 
 Tree = dict[str, Any]
 
@@ -34,16 +42,28 @@ class Static(NamedTuple):
     backend: str
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def run(static: Static, diff: Tree, facts: Tree) -> tuple[Any, Any]:
     """(output, log-sum-exp) of the named backend, differentiable in every mode."""
-    return BACKENDS[static.backend].forward(Call(static.options, diff, facts))
+    sinks = diff.get("sink_logits")
+    o, lse = _run(static, {name: x for name, x in diff.items() if name != "sink_logits"}, facts)
+    if sinks is None:
+        return o, lse
+    sinks = finite_sinks(sinks.astype(lse.dtype))[:, None]
+    joined, lse = finish(finished(o.astype(lse.dtype), lse), sinks)
+    return joined.astype(o.dtype), lse
 
 
-@run.defjvp
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _run(static: Static, diff: Tree, facts: Tree) -> tuple[Any, Any]:
+    """(output, log-sum-exp) over the keys."""
+    return BACKENDS[static.backend].forward(Call(static.options, diff, facts).alike())
+
+
+@_run.defjvp
 def _run_jvp(static: Static, primals: Any, tangents: Any) -> Any:
     diff, facts = primals
-    o, lse = run(static, diff, facts)
+    # what a derivative keeps are the named ones: a policy of jax.checkpoint that saves them runs no forward twice
+    o, lse = map(checkpoint_name, _run(static, diff, facts), SAVED)
     return (o, lse), _bind(static, tangents[0], diff, facts, o, lse)
 
 
@@ -79,7 +99,6 @@ def plain(static: Static, diff: Tree, facts: Tree) -> tuple[Any, Any]:
             soft_cap=o.soft_cap,
             bias=cut(bias, 2, i),
             rescore=lambda s: call.rescored(s, row, col, diff.get("score_params")),
-            sink_logits=diff.get("sink_logits"),
             dropout=call.dropout(row, col, compute_dtype(call.q, call.k, call.v)),
             precision=o.precision,
         )
@@ -92,7 +111,20 @@ def plain(static: Static, diff: Tree, facts: Tree) -> tuple[Any, Any]:
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def pullback(static: Static, diff: Tree, facts: Tree, o: Any, lse: Any, d_o: Any, d_lse: Any) -> Tree:
     """Cotangents of diff by the backend's backward; differentiable again through the plain form."""
-    return BACKENDS[static.backend].backward(Call(static.options, diff, facts), o, lse, d_o, d_lse)
+    looks = ~jnp.isneginf(lse)
+    q, d_o, d_lse = (_cleared(x, looks) for x in (diff["q"], d_o, d_lse))
+    call = Call(static.options, diff | {"q": q}, facts).alike()
+    if any(axes := call.varies - axes_of(x) for x in call.floats_of_score_fn):
+        raise ValueError(
+            f"score_fn closes over an array that is the same all along {', '.join(sorted(axes))} of the mesh, and whose "
+            "derivative would have to be summed over it: pass the array as score_params"
+        )
+    return summed_as(BACKENDS[static.backend].backward(call, o, lse, d_o, d_lse), diff)
+
+
+def _cleared(x: Any, looks: Any) -> Any:
+    """Rows [B, T, N, ...] with 0 where a query sees no key: numbers and cotangents there (NaN, say) count for nothing."""
+    return jnp.where(looks.reshape(looks.shape + (1,) * (x.ndim - 3)), x, jnp.zeros_like(x))
 
 
 @pullback.defjvp
@@ -120,7 +152,10 @@ def _bind(static: Static, along: Tree, diff: Tree, facts: Tree, o: Any, lse: Any
 
 def _tangent(*args: Any, static: Static, tree: Any) -> list[Any]:
     along, diff, facts, o, lse = tree.unflatten(args)
-    return list(BACKENDS[static.backend].tangent(Call(static.options, diff, facts), o, lse, along))
+    looks = ~jnp.isneginf(lse)
+    diff, along = (x | {"q": _cleared(x["q"], looks)} for x in (diff, along))
+    call = Call(static.options, diff, facts).alike()
+    return list(BACKENDS[static.backend].tangent(call, o, lse, vary(along, call.varies)))
 
 
 def _tangent_jvp(primals: Any, tangents: Any, *, static: Static, tree: Any) -> Any:
@@ -157,8 +192,8 @@ def _tangent_batch(args: Any, axes: Any, *, static: Static, tree: Any) -> Any:
     size = next(x.shape[a] for x, a in zip(args, axes, strict=True) if a is not None)
     args = [x if a is None else jnp.moveaxis(x, a, 0) for x, a in zip(args, axes, strict=True)]
     names = _names(tree)
-    if any(a is not None and name == "score_params" for name, a in zip(names, axes, strict=True)):
-        # parameters of a score_fn have no batch axis to join: one element after the other
+    if any(a is not None and name in WITHOUT_BATCH for name, a in zip(names, axes, strict=True)):
+        # these have no batch axis to join: one element after the other
         mapped = [x for x, a in zip(args, axes, strict=True) if a is not None]
 
         def one(values: Any) -> Any:
@@ -172,7 +207,7 @@ def _tangent_batch(args: Any, axes: Any, *, static: Static, tree: Any) -> Any:
 
     def join(x: Any, axis: Any, name: str) -> Any:
         if axis is None:
-            if name == "score_params" or (name in BROADCASTING and x.shape[0] == 1 and name not in spread):
+            if name in WITHOUT_BATCH or (name in BROADCASTING and x.shape[0] == 1 and name not in spread):
                 return x
             x = jnp.broadcast_to(x[None], (size, *x.shape))
         return jnp.broadcast_to(x, (size, B, *x.shape[2:])).reshape(size * B, *x.shape[2:])

@@ -72,7 +72,7 @@ def check_qkv(q: Any, k: Any, v: Any) -> Dims:
         ValueError: if ranks, batch, lengths or heads do not fit together.
     """
     check_float(q=q, k=k, v=v)
-    got = f"got {shown(q=q, k=k, v=v)}"
+    got = f"got {shown(q=q, k=k, v=v)}" + swapped(q, k, v)
     if not (len(q.shape) == len(k.shape) == len(v.shape) and len(q.shape) in (3, 4)):
         raise ValueError(f"q, k and v must all be [T, N, H] or all [B, T, N, H] (length before heads); {got}")
     batched = len(q.shape) == 4
@@ -92,6 +92,15 @@ def check_qkv(q: Any, k: Any, v: Any) -> Dims:
     return Dims(q.shape[0] if batched else 1, T, S, N, K, H, v.shape[-1], batched)
 
 
+def swapped(q: Any, k: Any, v: Any) -> str:
+    """A hint where arrays that do not fit would fit with heads before length, as other libraries have them; else ''."""
+    if not len(q.shape) == len(k.shape) == len(v.shape) == 4:
+        return ""
+    (B, N, _, H), (K, S) = q.shape, k.shape[1:3]
+    fits = k.shape == (B, K, S, H) and v.shape[:3] == (B, K, S) and 0 < K < S and N % K == 0
+    return "; they look like [B, heads, length, size], and here length comes before heads: x.swapaxes(1, 2)" if fits else ""
+
+
 def check_heads(num_heads: int, num_kv_heads: int, got: str = "") -> None:
     """Query heads must be a positive multiple of key/value heads.
 
@@ -108,7 +117,12 @@ def check_heads(num_heads: int, num_kv_heads: int, got: str = "") -> None:
 
 def compute_dtype(*arrays: Any) -> Any:
     """dtype of scores, softmax and log-sum-exp: float64 if an input is, else float32."""
-    return jnp.float64 if any(a is not None and a.dtype == jnp.float64 for a in arrays) else jnp.float32
+    return wide_dtype(*(a.dtype for a in arrays if a is not None))
+
+
+def wide_dtype(*dtypes: Any) -> Any:
+    """float64 if one of them is, else float32."""
+    return jnp.float64 if any(jnp.dtype(dtype) == jnp.float64 for dtype in dtypes) else jnp.float32
 
 
 def to_int32(name: str, x: Any) -> Any:

@@ -12,6 +12,7 @@ SPEED = ((512, 1.0), (256, 0.9), (128, 0.6), (64, 0.45), (32, 0.25), (16, 0.12),
 VISIT = 50_000  # scores of a large tile that take as long as the fixed price of one visit
 BLOCK = 1 << 20  # scores that a visit holds at once, over batch and heads: 4 MiB in float32
 BATCH = 1 << 25  # scores that a visit to a batch of tiles holds at once on an accelerator: 128 MiB in float32
+UNJITTED = 1 << 26  # scores over batch and heads up to which all at once is faster where loops run in Python
 SLACK = 1.35  # faster tiles may compute this many times the scores of the thriftiest ones
 QUESTIONS = 1 << 17  # tiles that a plan asks about at most, for each size that it tries
 STRETCH = 2048  # keys that are taken in one pass at most

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jaxtyping import Bool, Float, Int
 
 from attnjax.patterns import Pattern, PerHead, Tile, shipped
@@ -84,8 +85,7 @@ def place_rows(
         raise ValueError('positions="segment" places every row by itself: leave q_offset out')
     if not hasattr(q_offset, "shape") or isinstance(q_offset, np.generic):
         T, S, offset = lengths(T, S, q_offset, pattern.depends_on_positions and not restart)
-        if abs(offset) + max(T, S) > LARGEST:
-            raise ValueError(f"q_offset={offset} with T={T} and S={S} leaves the range of int32 positions, +-{LARGEST}")
+        check_reach(offset, T, S)
     else:
         T, S = integer("T", T, 0), integer("S", T if S is None else S, 0)
         offset: Any = q_offset
@@ -97,6 +97,9 @@ def place_rows(
             raise ValueError(f"q_offset{tuple(offset.shape)} must be one int or one per sequence, [{B}]")
         if not isinstance(offset, jax.ShapeDtypeStruct):
             offset = jnp.atleast_1d(to_int32("q_offset", offset))
+            known = np.asarray([0] if isinstance(q_offset, Tracer) or not q_offset.size else q_offset)
+            check_reach(int(known.min()), T, S)
+            check_reach(int(known.max()), T, S)
     place: dict[str, Any] = {"q_offset": offset}
     if segments is not None:
         ids = segments.ids(B, T, S)
@@ -106,6 +109,12 @@ def place_rows(
             if ids.shared:
                 place["q_ids"] = place["k_ids"] = runs(ids.q)
     return T, S, place
+
+
+def check_reach(offset: int, T: int, S: int) -> None:
+    """Raises a ValueError if rows of a call stand beyond what int32 counts."""
+    if abs(offset) + max(T, S) > LARGEST:
+        raise ValueError(f"q_offset={offset} with T={T} and S={S} leaves the range of int32 positions, +-{LARGEST}")
 
 
 def positions(size: int) -> Array:

@@ -43,6 +43,18 @@ Q, K, V = ones(2, 8, 4, 6), ones(2, 8, 2, 6), ones(2, 8, 2, 3)
         ({"q_offset": 1.0}, TypeError, "q_offset=1.0 is a float"),
         ({"scale": "big"}, TypeError, "scale='big' is a str"),
         ({"scale": float("nan")}, ValueError, "scale=nan must be finite"),
+        ({"scale": 1e39}, ValueError, "scale=1e+39 does not fit into float32, in which it is used: 0 and sizes from 1.2e-38 to 3.4e+38 do"),
+        ({"scale": -1e-39}, ValueError, "scale=-1e-39 does not fit into float32"),
+        ({"scale": 10**400}, ValueError, "scale is larger than any float; it must be finite"),
+        ({"soft_cap": 1e39}, ValueError, "soft_cap=1e+39 does not fit into float32"),
+        ({"soft_cap": 1e-40}, ValueError, "soft_cap=1e-40 does not fit into float32"),
+        ({"dropout_rate": 10**400}, ValueError, "dropout_rate is larger than any float"),
+        ({"q_offset": jnp.int32(2**31 - 2)}, ValueError, "q_offset=2147483646 with T=8 and S=8 leaves the range of int32 positions"),
+        ({"q_offset": jnp.array([0, -(2**31) + 5])}, ValueError, "q_offset=-2147483643 with T=8 and S=8 leaves the range"),
+        ({"q": ones(2, 4, 90, 6), "k": ones(2, 2, 90, 6), "v": ones(2, 2, 90, 3)}, ValueError,
+         "T=4 queries and S=2 keys: got q(2, 4, 90, 6) k(2, 2, 90, 6) v(2, 2, 90, 3); they look like [B, heads, length, size]"),
+        ({"q": ones(2, 4, 1, 6), "k": ones(2, 4, 90, 6), "v": ones(2, 4, 90, 6), "q_offset": 89}, ValueError,
+         "and here length comes before heads: x.swapaxes(1, 2)"),
         ({"scale": jnp.float32(2)}, TypeError, "multiply q by a traced scale instead"),
         ({"mask": jnp.ones((8, 8))}, TypeError, "mask has dtype float32; a mask is a bool array, True means may look. Numbers to add: pass it as bias="),
         ({"mask": jnp.ones((8, 8), jnp.int32)}, TypeError, "pass it as bias="),
@@ -120,6 +132,32 @@ def test_patterns_are_static_arguments_of_jit():
     assert len(traces) == 3
     mapped = jax.vmap(lambda q: aj.attend(q, K[0], V[0], aj.Window(3)))(Q)
     assert np.array_equal(mapped, run(Q, jnp.broadcast_to(K[:1], K.shape), jnp.broadcast_to(V[:1], V.shape), aj.Window(3)))
+
+
+def test_without_jit_auto_takes_dense_as_long_as_it_fits():
+    """Loops over tiles would run in Python there: minutes where the formula takes milliseconds."""
+    with jax.disable_jit():
+        fits, long = (SDS((2, T, 4, 16), jnp.float32) for T in (2896, 2900))
+        why = aj.explain(fits, fits, fits, aj.Causal())
+        assert why.reasons["dense"] == "chosen: jit is switched off and 67,094,528 in all are at most 67108864 scores"
+        assert aj.explain(long, long, long, aj.Causal()).backend == "tiled"
+        x = jnp.ones((2, 256, 4, 16))
+        assert np.isfinite(jax.grad(lambda x: jnp.sum(aj.attend(x, x, x, aj.Causal())))(x)).all()
+
+
+@pytest.mark.parametrize("sinks", [None, jnp.zeros(2)], ids=["", "sinks"])
+@pytest.mark.parametrize("pattern", [aj.Causal(), aj.Window(8) | aj.Strided(16)], ids=str)
+def test_a_policy_that_saves_our_names_runs_no_forward_twice(pattern, sinks):
+    x = ones(1, 64, 2, 8)
+
+    def loops(policy):
+        layer = lambda x: jnp.sin(aj.attend(jnp.sin(x), x, x, pattern, sink_logits=sinks, backend="tiled"))
+        layer = layer if policy == "none" else jax.checkpoint(layer, policy=policy)
+        program = str(jax.make_jaxpr(jax.grad(lambda x: jnp.sum(layer(x))))(x))
+        return program.count("scan["), program.count("while[")
+
+    names = jax.checkpoint_policies.save_only_these_names("attnjax_output", "attnjax_lse")
+    assert loops(names) == loops("none") < loops(None)
 
 
 def test_auto_takes_dense_when_small_and_tiles_when_long():

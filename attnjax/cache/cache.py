@@ -14,10 +14,13 @@ from attnjax.cache import checks, places, store
 from attnjax.cache.look import Rule
 from attnjax.cache.step import look_and_write
 from attnjax.cache.store import Store
+from attnjax.captures import captures
 from attnjax.patterns import Pattern, PerHead, Slots
 from attnjax.patterns.checks import LARGEST, integer
 from attnjax.rope import Rope
 from attnjax.scores import Precision, check_precision, check_scale, check_soft_cap
+from attnjax.shapes import compute_dtype
+from attnjax.varying import axes_of
 
 
 @typing.no_type_check
@@ -186,10 +189,12 @@ class Cache:
         checks.check_chunk(self, q, k, v)
         lengths = checks.check_lengths(lengths, self.batch, k.shape[1])
         refused = self.refusals(k.shape[1], lengths)
-        scale, precision = check_scale(scale, q.shape[3]), check_precision(precision)
-        rule = Rule(scale, check_soft_cap(soft_cap), score_fn, precision, backend, return_weights)
-        arrays = tuple(jnp.asarray(x) for x in (q, k, v))
-        o, cache, weights = look_and_write(self, *arrays, lengths, refused, sink_logits, score_params, rule)
+        shape, dtype = (self.batch, q.shape[2], q.shape[1], self.slots.size + q.shape[1]), compute_dtype(q, self.k)
+        scale, precision = check_scale(scale, q.shape[3], dtype), check_precision(precision)
+        closed, captured = captures(self.pattern, score_fn, score_params, shape, dtype, axes_of((q, k, v)))
+        rule = Rule(scale, check_soft_cap(soft_cap, dtype=dtype), score_fn, precision, backend, return_weights, closed)
+        arrays = *(jnp.asarray(x) for x in (q, k, v)), lengths, refused, sink_logits, score_params, captured
+        o, cache, weights = look_and_write(self, *arrays, rule)
         return (o, cache, weights) if return_weights else (o, cache)
 
     @typing.no_type_check

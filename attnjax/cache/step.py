@@ -12,7 +12,8 @@ from attnjax.cache.look import Rule, call_at, look
 
 @functools.partial(jax.jit, static_argnames=("rule",))
 def look_and_write(
-    cache: Any, q: Any, k: Any, v: Any, lengths: Any, refused: Any, sink_logits: Any, score_params: Any, rule: Rule
+    cache: Any, q: Any, k: Any, v: Any, lengths: Any, refused: Any, sink_logits: Any, score_params: Any, captured: Any,
+    rule: Rule,
 ) -> tuple[Any, Any, Any]:
     """(output, the cache afterwards, weights or None); rows that are `refused` stay as they are and give NaN."""
     q_pos = store.chunk_positions(cache.length, k.shape[1], lengths)
@@ -27,7 +28,7 @@ def look_and_write(
         q, k_seen = places.in_text(rope, q, k_seen, q_pos, k_pos, length)
     elif rope is not None and late:
         q, k_seen = places.in_cache(rope, cache.slots, q, k_seen, q_pos, k_pos, cache.length, length)
-    call = call_at(q, k_seen, v_seen, cache.pattern, q_pos, k_pos, rule, sink_logits, score_params)
+    call = call_at(q, k_seen, v_seen, cache.pattern, q_pos, k_pos, rule, sink_logits, score_params, captured)
     o, weights = look(call, rule)
     o = jnp.where(refused[:, None, None, None], jnp.asarray(jnp.nan, o.dtype), o)
     return o, cache.holding(after, cache.refused | refused), weights

@@ -16,6 +16,7 @@ from attnjax.patterns.checks import integer
 from attnjax.rope import Rope
 from attnjax.rope_scaling import Scaling
 from attnjax.scores import check_soft_cap, number
+from attnjax.shapes import wide_dtype
 
 
 @typing.no_type_check
@@ -106,10 +107,10 @@ class Config:
         sizes = head_sizes(self.d_model, self.num_heads, self.num_kv_heads, self.head_dim)
         for name in ("vocab_size", "num_layers", *(("d_ff",) if self.d_ff is not None else ())):
             integer(name, getattr(self, name), 1)
-        self._check_numbers()
-        check_activation(self.activation)
         for name in ("dtype", "param_dtype"):
             object.__setattr__(self, name, _float_dtype(name, getattr(self, name)))
+        self._check_numbers()
+        check_activation(self.activation)
         if not isinstance(self.layout, str) or not self.layout:
             raise ValueError(f"layout={self.layout!r} must be a string of letters such as 'LLLLLG'")
         object.__setattr__(self, "legend", read_legend(self.legend))
@@ -130,16 +131,16 @@ class Config:
         self._check_scaling_is_used()
 
     def _check_numbers(self) -> None:
+        wide = wide_dtype(self.dtype)
         for name in ("soft_cap", "logits_soft_cap"):
-            object.__setattr__(self, name, check_soft_cap(getattr(self, name), name))
-        for name in ("scale", "embedding_scale"):
+            object.__setattr__(self, name, check_soft_cap(getattr(self, name), name, wide))
+        for name, dtype in (("scale", wide), ("embedding_scale", self.dtype)):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, number(name, getattr(self, name), "a constant of the model"))
+                object.__setattr__(self, name, number(name, getattr(self, name), "a constant of the model", dtype))
         object.__setattr__(self, "dropout_rate", check_rate(self.dropout_rate, key="given with each call"))
         for name in ("norm_eps", "qk_norm_eps"):
-            eps = getattr(self, name)
-            if not (math.isfinite(eps) and eps > 0):
-                raise ValueError(f"{name}={eps} must be finite and above 0")
+            if number(name, getattr(self, name), "a constant of the model") <= 0:
+                raise ValueError(f"{name}={getattr(self, name)} must be finite and above 0")
 
     @property
     def letters(self) -> str:

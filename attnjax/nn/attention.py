@@ -20,6 +20,7 @@ from attnjax.patterns import Pattern, PerHead
 from attnjax.rope import Rope
 from attnjax.scores import check_scale, check_soft_cap
 from attnjax.segments import Segments, restarted
+from attnjax.shapes import wide_dtype
 from attnjax.visible import positions as rows_from_0
 
 
@@ -124,7 +125,8 @@ class Attention(nnx.Module):
         self.d_model, self.num_heads, self.num_kv_heads, self.head_dim = D, N, K, H
         self.pattern = pattern_for(pattern, N)
         self.rope = as_rope(rope, H)
-        self.scale, self.soft_cap = check_scale(scale, H), check_soft_cap(soft_cap)
+        self.scale = check_scale(scale, H, wide_dtype(dtype))
+        self.soft_cap = check_soft_cap(soft_cap, dtype=wide_dtype(dtype))
         self.dropout_rate = check_rate(dropout_rate, key="given with each call")
         self.dtype = dtype
 

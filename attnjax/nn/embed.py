@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 
 from attnjax.patterns.checks import integer
 from attnjax.scores import number
+from attnjax.shapes import wide_dtype
 
 
 class Embedding(nnx.Module):
@@ -53,7 +54,8 @@ class Embedding(nnx.Module):
         rngs: nnx.Rngs,
     ):
         self.vocab_size, self.d_model = integer("vocab_size", vocab_size, 1), integer("d_model", d_model, 1)
-        self.scale, self.dtype = None if scale is None else number("scale", scale, "a constant of the model"), dtype
+        self.scale = None if scale is None else number("scale", scale, "a constant of the model", dtype)
+        self.dtype = dtype
         init = nnx.initializers.normal(self.d_model**-0.5)
         self.table = nnx.Param(init(rngs.params(), (self.vocab_size, self.d_model), param_dtype))
 
@@ -132,5 +134,5 @@ class Head(nnx.Module):
 
 def logits(x: Any, kernel: Any, dtype: Any) -> Any:
     """x @ kernel with operands in `dtype`, summed in float32 (float64 when `dtype` is)."""
-    wide = jnp.float64 if jnp.dtype(dtype) == jnp.float64 else jnp.float32
-    return jnp.einsum("...d,dv->...v", x.astype(dtype), kernel.astype(dtype), preferred_element_type=wide)
+    product = "...d,dv->...v"
+    return jnp.einsum(product, x.astype(dtype), kernel.astype(dtype), preferred_element_type=wide_dtype(dtype))

@@ -9,6 +9,8 @@ from flax import nnx
 from jaxtyping import Float
 
 from attnjax.patterns.checks import integer
+from attnjax.scores import number
+from attnjax.shapes import wide_dtype
 
 
 class RMSNorm(nnx.Module):
@@ -20,12 +22,13 @@ class RMSNorm(nnx.Module):
 
     Args:
         dim: size of the last axis.
-        eps: added to the mean square.
+        eps: added to the mean square, at least 0.
         dtype: dtype of the output.
         param_dtype: dtype of `scale`.
 
     Raises:
-        ValueError: if `dim` is below 1, or x's last axis is not `dim`.
+        TypeError: if `eps` is no number.
+        ValueError: if `dim` is below 1, `eps` below 0 or none that float32 holds, or x's last axis is not `dim`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -39,7 +42,9 @@ class RMSNorm(nnx.Module):
         self, dim: int, *, eps: float = 1e-6, dtype: Any = jnp.float32, param_dtype: Any = jnp.float32
     ):
         self.dim = integer("dim", dim, 1)
-        self.eps, self.dtype = eps, dtype
+        self.eps, self.dtype = number("eps", eps, "a constant of the model"), dtype
+        if self.eps < 0:
+            raise ValueError(f"eps={self.eps} must be at least 0: it is added to a mean of squares")
         self.scale = nnx.Param(jnp.ones((self.dim,), param_dtype))
 
     @typing.no_type_check
@@ -47,7 +52,7 @@ class RMSNorm(nnx.Module):
         """Each vector by itself; computed in float32 (float64 for float64 inputs)."""
         if x.ndim == 0 or x.shape[-1] != self.dim:
             raise ValueError(f"x{x.shape} does not end in this norm's dim={self.dim}")
-        wide = jnp.float64 if x.dtype == jnp.float64 else jnp.float32
+        wide = wide_dtype(x.dtype)
         x = x.astype(wide)
         scale = self.scale[...].astype(wide).reshape((1,) * (x.ndim - 1) + (self.dim,))
         mean_square = jnp.mean(jnp.square(x), axis=-1, keepdims=True)

@@ -5,10 +5,10 @@ Two expressions that are equal after these steps are one value; no promise beyon
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
-from attnjax.patterns.leaves import Band, Leaf
+from attnjax.patterns.leaves import Band, Leaf, Where
 
 Expr: TypeAlias = "Leaf | Not | Op"
 
@@ -108,6 +108,20 @@ def allows(expr: Expr, q: Any, k: Any) -> Any:
     for term in expr.terms[1:]:
         result = result & allows(term, q, k) if expr.symbol == "&" else result | allows(term, q, k)
     return result
+
+
+def rules(expr: Expr) -> tuple[Callable[..., Any], ...]:
+    """The functions that take part, each once."""
+    return tuple(dict.fromkeys(leaf.fn for leaf in leaves(expr) if isinstance(leaf, Where)))
+
+
+def asking(expr: Expr, given: Callable[[Any], Any]) -> Expr:
+    """The expression that asks given(fn) wherever it asked fn, its terms as they stand."""
+    if isinstance(expr, Op):
+        return Op(expr.symbol, tuple(asking(term, given) for term in expr.terms))
+    if isinstance(expr, Not):
+        return Not(asking(expr.leaf, given))
+    return dataclasses.replace(expr, fn=given(expr.fn)) if isinstance(expr, Where) else expr
 
 
 def sort_key(expr: Expr) -> tuple[Any, ...]:

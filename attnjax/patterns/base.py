@@ -1,6 +1,7 @@
 """Pattern: which keys a query may look at, as a value."""
 
 import typing
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -143,9 +144,18 @@ class Pattern:
         return self._expr.n if isinstance(self._expr, Prefix) else 0
 
     @property
+    def rules(self) -> tuple[Callable[..., Any], ...]:
+        """The functions of each `Where` that takes part: tiles are PARTIAL for them, counts ask them pair by pair."""
+        return algebra.rules(self._expr)
+
+    @property
     def has_rule(self) -> bool:
-        """Whether a `Where` takes part: its tiles are PARTIAL and its counts are evaluated pair by pair."""
-        return any(atom.kind == "rule" for atom in regions(self._expr).atoms)
+        """Whether a `Where` takes part."""
+        return bool(self.rules)
+
+    def asking(self, given: Callable[[Any], Any]) -> "Pattern":
+        """The same pattern with given(fn) in place of each of its functions."""
+        return Pattern._of(algebra.asking(self._expr, given)) if self.rules else self
 
     @typing.no_type_check
     def allows(self, q: Any, k: Any) -> Any:

@@ -136,9 +136,18 @@ class PerHead:
         return max(p.prefix_length for p in self.patterns)
 
     @property
+    def rules(self) -> tuple[Callable[..., Any], ...]:
+        """The functions of each `Where` that takes part in any head."""
+        return tuple(dict.fromkeys(fn for p in self.patterns for fn in p.rules))
+
+    @property
     def has_rule(self) -> bool:
         """Whether a `Where` takes part in any head."""
-        return any(p.has_rule for p in self.patterns)
+        return bool(self.rules)
+
+    def asking(self, given: Callable[[Any], Any]) -> "PerHead":
+        """The same patterns with given(fn) in place of each of their functions."""
+        return PerHead(p.asking(given) for p in self.patterns)
 
     @typing.no_type_check
     def allows(self, q: Any, k: Any) -> Any:

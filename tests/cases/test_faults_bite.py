@@ -59,7 +59,7 @@ FAULTS = (
     Fault("N07", "the cap is accepted and not used", MASKS, "scores.py",
           "return x if soft_cap is None else soft_cap * jnp.tanh(x / soft_cap)", "return x"),
     Fault("N11", "hidden keys and values stay in the products", MASKS, "call.py",
-          "diff[name] = jnp.where(keep[:, :, None, None], diff[name], jnp.zeros_like(diff[name]))", "pass"),
+          "jnp.where(seen[:, :, None, None], call.diff[n], jnp.zeros_like(call.diff[n]))", "call.diff[n]"),
     Fault("S01", "heads that do not divide are let through", MASKS, "shapes.py",
           "num_heads < 1 or num_heads % num_kv_heads:", "num_heads < 1:"),
     Fault("S02", "key heads are repeated 0 1 0 1", MASKS, "blend.py",

@@ -17,18 +17,11 @@ from attnjax.call import Call
 def backward(call: Call, o: Any, lse: Any, d_o: Any, d_lse: Any) -> dict[str, Any]:
     """Cotangents of everything in call.diff, recomputing each tile's weights from the log-sum-exp."""
     settled, dtype = slices.settled(call)
-    d_lse = jnp.where(jnp.isneginf(lse), jnp.zeros_like(d_lse), d_lse)  # an empty row's is often NaN: f'(-inf)
     rows = {"o": o, "d_o": d_o, "lse": finite_max(lse)[..., None], "d_lse": d_lse[..., None]}
     total: dict[str, Any] = {}
     for job in (job for group in groups(call) for job in jobs(call, group)):
         for name, x in _job(settled, job, rows, dtype).items():
             total[name] = jax.tree.map(jnp.add, total[name], x) if name in total else x
-    if "sink_logits" in call.diff:
-        share = jnp.exp(call.diff["sink_logits"].astype(dtype)[:, None] - finite_max(lse))  # [B, T, N]
-        along = jnp.einsum("BTNh,BTNh->BN", o.astype(dtype) * share[..., None], d_o.astype(dtype), precision="highest")
-        d_sink = jnp.sum(share * d_lse, axis=1) - along
-        one = call.diff["sink_logits"].shape[0] == 1
-        total["sink_logits"] = jnp.sum(d_sink, axis=0, keepdims=True) if one else d_sink
     zeros = jax.tree.map(jnp.zeros_like, {n: x for n, x in call.diff.items() if n not in total})  # nothing is visible
     return {n: jax.tree.map(lambda a, b: a.astype(b.dtype), (total | zeros)[n], x) for n, x in call.diff.items()}
 
@@ -48,15 +41,15 @@ def _job(call: Call, job: Job, rows: dict[str, Any], dtype: Any) -> dict[str, An
         return jax.tree.map(lambda total, x: slices.put(job, total, x, g, add=total.axis is None), totals, found,
                             is_leaf=slices.is_sliced)  # fmt: skip
 
-    found = slices.each(job, body, zeros)
+    found = slices.each(call, job, body, zeros)
     done = {name: slices.restored(call, job, found[name], keys=name != "q") for name in "qkv"}
     for name, count, heads in (("q", d.N, job.heads), ("k", d.K, job.key_heads), ("v", d.K, job.key_heads)):
         if heads != tuple(range(count)):
             whole = jnp.zeros((*done[name].shape[:2], count, done[name].shape[3]), dtype)
             done[name] = whole.at[:, :, jnp.asarray(heads)].add(done[name])
     if "bias" in found:
-        shape = jax.ShapeDtypeStruct(call.bias.shape, dtype)
-        (done["bias"],) = jax.linear_transpose(lambda x: slices.scores(call, job, x).x, shape)(found["bias"].x)
+        like = call.bias.astype(dtype)
+        (done["bias"],) = jax.linear_transpose(lambda x: slices.scores(call, job, x).x, like)(found["bias"].x)
     if "score_params" in found:
         done["score_params"] = jax.tree.map(lambda x: x.x, found["score_params"], is_leaf=slices.is_sliced)
     return done

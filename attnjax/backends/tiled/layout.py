@@ -14,6 +14,7 @@ from attnjax.call import Call
 from attnjax.patterns.parts import Part
 from attnjax.scores import capped
 from attnjax.shapes import compute_dtype
+from attnjax.varying import vary
 from attnjax.visible import positions
 from attnjax.walks import Walk
 
@@ -115,14 +116,6 @@ class Tiled(NamedTuple):
         B, K, r, s = x.shape
         return x.reshape(B, K, r // self.walk.tile_q, self.walk.tile_q, s)
 
-    def per_head(self, x_BN: Any) -> Any:
-        """[B|1, N] -> [B|1, K, r], one number for each row of a tile; None stays None."""
-        if x_BN is None:
-            return None
-        d = self.call.dims
-        x = x_BN.reshape(-1, d.K, d.N // d.K, 1).astype(self.dtype)
-        return jnp.broadcast_to(x, (*x.shape[:3], self.walk.tile_q)).reshape(x.shape[0], d.K, -1)
-
     # -- the score rule on one visit ----------------------------------------------------------------------------
 
     def place(self, at: Visit) -> tuple[Any, Any]:
@@ -160,7 +153,8 @@ class Tiled(NamedTuple):
         dots = capped(self.einsum("bkrh,bksh->bkrs", q_tile, k_tile), o.soft_cap)
         s = self.split(dots if o.score_fn is None else self.rescored(dots, at, self.params))
         if self.bias is not None:
-            s = s + self.slice(self.bias, at).astype(s.dtype)
+            bias = self.slice(self.bias, at).astype(s.dtype)
+            s = jnp.where(jnp.isneginf(bias), -jnp.inf, s + bias)  # hides whatever the score is, NaN too
         if at.masked:
             s = jnp.where(self.seen(at), s, -jnp.inf)
         return dots, s.reshape(dots.shape)
@@ -196,6 +190,7 @@ class Tiled(NamedTuple):
             # rows of padding add nothing, and what they give is cut off
             per_row = jax.tree.map(lambda x: _pad(x, 0, blocks * together).reshape(blocks, together), per_row)
         columns = None if table is None else table.columns
+        sums, per_row = vary((sums, per_row), self.call.varies)  # a row's loop starts from both
         sums, out = lax.scan(lambda sums, xs: one(steps, sums, columns, *xs), sums, per_row)
         if together > 1:
             out = [x.reshape(-1, *x.shape[2:])[: walk.rows] for x in out]
@@ -203,7 +198,7 @@ class Tiled(NamedTuple):
 
     def _one_row(self, steps: "Pass", sums: Any, columns: Any, i: Any, starts: Any, bounds: Any) -> Any:
         walk = self.walk
-        fixed, state = steps.begin(i)
+        fixed, state = vary(steps.begin(i), self.call.varies)
 
         def visit(at: Visit, carry: Any) -> Any:
             state, parcel = steps.take(fixed, carry[0], at)
@@ -225,7 +220,7 @@ class Tiled(NamedTuple):
     def _some_rows(self, steps: "Pass", sums: Any, columns: Any, i: Any, starts: Any, bounds: Any) -> Any:
         """As `_one_row` for several rows: the n-th visit of each of them is one batch of tiles."""
         walk = self.walk
-        fixed, state = jax.vmap(steps.begin)(i)
+        fixed, state = vary(jax.vmap(steps.begin)(i), self.call.varies)
         real = (i > 0) | (positions(i.shape[0]) == 0)  # padding repeats row 0
 
         def visit(size: int, masked: bool, parts: Any, start: Any, active: Any, state: Any, sums: Any) -> Any:

@@ -16,6 +16,7 @@ from attnjax.backends.tiled.jobs import Job
 from attnjax.call import Call
 from attnjax.scores import matmul_precision
 from attnjax.shapes import compute_dtype
+from attnjax.varying import vary
 from attnjax.visible import positions
 
 
@@ -88,13 +89,15 @@ def tree(call: Call, job: Job, arrays: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def facts(call: Call, job: Job) -> dict[str, Sliced]:
+def facts(call: Call, job: Job) -> dict[str, Any]:
     """What is not differentiated, sliced for the job, with the rows and heads that the job's are."""
     d, walk = call.dims, job.walk
-    found = {}
+    found: dict[str, Any] = {}
     for name, x in call.facts.items():
         if name == "mask":
             found[name] = scores(call, job, x)
+        elif name == "captured":
+            found[name] = jax.tree.map(lambda x: Sliced(x, None), x)
         else:
             found[name] = per_sequence(job, x)
     if job.heads != tuple(range(d.N)):
@@ -158,10 +161,11 @@ def restored(call: Call, job: Job, total: Sliced, keys: bool = False) -> Any:
     return x[:, walk.shift : walk.shift + d.S] if keys else x[:, : d.T]
 
 
-def each(job: Job, body: Any, carry: Any) -> Any:
+def each(call: Call, job: Job, body: Any, carry: Any) -> Any:
     """body(carry, g) for each group of sequences."""
     if job.groups == 1:
         return body(carry, 0)
+    carry = vary(carry, call.varies)  # it starts as zeros
     return lax.scan(lambda c, g: (body(c, g), None), carry, positions(job.groups))[0]
 
 

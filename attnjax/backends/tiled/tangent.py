@@ -21,9 +21,6 @@ def tangent(call: Call, o: Any, lse: Any, along: dict[str, Any]) -> tuple[Any, A
     found = groups(call)
     results = [_group(settled, group, lse[..., None], along, dtype) for group in found]
     out, total = (joined(found, [result[n] for result in results]) for n in range(2))
-    if "sink_logits" in along:
-        logits = call.diff["sink_logits"].astype(dtype)[:, None]
-        total = total + jnp.exp(logits - lse) * along["sink_logits"][:, None]
     return (out - total[..., None] * o.astype(dtype)).astype(o.dtype), total
 
 
@@ -50,7 +47,7 @@ def _job(call: Call, job: Job, lse: Any, along: dict[str, Any], dtype: Any) -> t
         found = _rows(some, job, *slices.cut(job, more, g))
         return tuple(slices.put(job, total, x, g) for total, x in zip(results, found, strict=True))
 
-    out, total = slices.each(job, body, results)
+    out, total = slices.each(call, job, body, results)
     return slices.restored(call, job, out), slices.restored(call, job, total)
 
 
