@@ -6,6 +6,7 @@ before the hook goes unchecked.
 
 import os
 import pathlib
+import zlib
 
 # Before jax is imported: the tests are written for the CPU, and each xdist worker has one core to itself.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -19,6 +20,25 @@ TRAIN_TESTS = pathlib.Path(__file__).parent / "train"
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("repeatable")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--share", type=float, default=1.0, help="which share of the slow tests is run; all of them by default")
+    parser.addoption("--draw", default="0", help="what draws that share; the same text draws the same tests")
+
+
+def pytest_report_header(config):
+    share, draw = config.getoption("share"), config.getoption("draw")
+    return f"a share of {share} of the slow tests; --share {share} --draw {draw} draws the same" if share < 1 else None
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out all but a share of the slow tests."""
+    most = config.getoption("share") * 2**32
+    out = [x for x in items if "slow" in x.keywords and zlib.crc32(f"{config.getoption('draw')} {x.nodeid}".encode()) >= most]
+    if out:
+        config.hook.pytest_deselected(items=out)
+        items[:] = [x for x in items if x not in out]
 
 
 @pytest.fixture(autouse=True)
