@@ -177,7 +177,7 @@ def _any_row(call: Call, mask: Any) -> Any:
         return seen | jnp.any(block, axis=(1, 2))
 
     arrays = [x for n, x in call.facts.items() if n != "b_index"] + ([] if mask is None else [mask])
-    batch = max([1, *(x.shape[0] for x in arrays)])
+    batch = max({x.shape[0] for x in arrays} - {1}, default=1)  # 0 in an empty batch
     return lax.fori_loop(0, blocks, add, jnp.zeros((batch, d.S), bool))
 
 
