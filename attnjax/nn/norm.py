@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Float
 
+from attnjax.nn.inputs import check_vectors
 from attnjax.patterns.checks import integer
 
 
@@ -25,6 +26,7 @@ class RMSNorm(nnx.Module):
         param_dtype: dtype of `scale`.
 
     Raises:
+        TypeError: if `dim` is no int, or x no floating array.
         ValueError: if `dim` is below 1, or x's last axis is not `dim`.
 
     Example:
@@ -45,8 +47,8 @@ class RMSNorm(nnx.Module):
     @typing.no_type_check
     def __call__(self, x: Float[jax.Array, "... dim"]) -> Float[jax.Array, "... dim"]:
         """Each vector by itself; computed in float32 (float64 for float64 inputs)."""
-        if x.ndim == 0 or x.shape[-1] != self.dim:
-            raise ValueError(f"x{x.shape} does not end in this norm's dim={self.dim}")
+        check_vectors(x, "this norm's dim", self.dim)
+        x = jnp.asarray(x)
         wide = jnp.float64 if x.dtype == jnp.float64 else jnp.float32
         x = x.astype(wide)
         scale = self.scale[...].astype(wide).reshape((1,) * (x.ndim - 1) + (self.dim,))
