@@ -135,7 +135,7 @@ def rope(
     scaling = read_scaling(scaling)
     length = _length(xp, scaling, length, positions, x.shape[:-2], dtype)
     frequencies = plain_frequencies(theta, R) if scaling is None else scaling.frequencies(theta, R, length)
-    angles_of = _angles if frequencies.ndim == 1 else functools.partial(_angles_of_each, xp)
+    angles_of: Any = _angles if frequencies.ndim == 1 else functools.partial(_angles_of_each, xp)
     angles = angles_of(positions, frequencies.astype(dtype), ndim=x.ndim)
     magnitude = 1.0 if scaling is None else scaling.magnitude
     return _rotate(xp, x, xp.cos(angles) * magnitude, xp.sin(angles) * magnitude, layout)

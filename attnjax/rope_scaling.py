@@ -94,7 +94,7 @@ class DynamicScaling:
         per_position = self.factor / self.original_max_position_embeddings
         if isinstance(length, (int, float, np.generic)):
             return plain * max(1.0, per_position * float(length) - (self.factor - 1)) ** exponents
-        xp = np if isinstance(length, np.ndarray) else jnp
+        xp: Any = np if isinstance(length, np.ndarray) else jnp
         growth = xp.maximum(length * per_position - (self.factor - 1), 1.0)[..., None]
         plain, exponents = (xp.asarray(x, growth.dtype).reshape((1,) * length.ndim + (-1,)) for x in (plain, exponents))
         return plain * growth**exponents

@@ -34,8 +34,8 @@ def standing(rope: Rope, x: Any, kv: Any, positions: Any, segments: Any) -> Stan
         ValueError: if positions or segments do not fit the rows.
     """
     T, S = x.shape[-2], (x if kv is None else kv).shape[-2]
-    ids, q, k = None, rows_from_0(T), rows_from_0(S)
-    batch = x.shape[0] if x.ndim == 3 else 1
+    batch, q, k = x.shape[0] if x.ndim == 3 else 1, rows_from_0(T), rows_from_0(S)
+    ids: Any = None
     if restarts(segments) or (rope.is_dynamic and isinstance(segments, Segments)):
         ids = segments.ids(batch, T, S)
     if restarts(segments):
@@ -44,6 +44,7 @@ def standing(rope: Rope, x: Any, kv: Any, positions: Any, segments: Any) -> Stan
         positions = positions if hasattr(positions, "dtype") else jnp.asarray(positions)
         check_positions(positions, x.shape[:-1], f"x{tuple(x.shape)}")
         q, k = positions, positions if kv is None else k
+    lengths: Any
     if not rope.is_dynamic:
         lengths = None, None
     elif ids is None:
