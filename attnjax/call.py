@@ -218,7 +218,7 @@ def _any_row(call: Call, mask: Any) -> Any:
         return seen | jnp.any(block, axis=(1, 2))
 
     arrays = [x for n, x in call.facts.items() if n not in ("b_index", "captured")] + ([] if mask is None else [mask])
-    batch = next((x.shape[0] for x in arrays if x.shape[0] != 1), 1)
+    batch = max({x.shape[0] for x in arrays} - {1}, default=1)  # 0 in an empty batch
     none = vary(jnp.zeros((batch, d.S), bool), call.varies)
     return lax.fori_loop(0, blocks, add, none)
 

@@ -16,12 +16,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Float, Num
 
 from attnjax import turns
 from attnjax.patterns.checks import integer
 from attnjax.rope_scaling import DynamicScaling, Scaling, plain_frequencies, read_scaling
 from attnjax.scores import number
+from attnjax.shapes import broadcasts, to_rank
 
 LAYOUTS = ("half", "interleaved")
 
@@ -61,9 +63,15 @@ class Rope:
         """Raises the error that `rope` would raise for heads of this size."""
         _rotary_dim(head_dim, self.rotary_dim)
 
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether the frequencies follow the length of the text."""
+        return isinstance(self.scaling, DynamicScaling)
+
     def length(self, *positions: Any) -> Any:
-        """The length that all rows which meet in one call share, or None if no frequency depends on it."""
-        if not isinstance(self.scaling, DynamicScaling):
+        """The length that all positions of a row share which meet in one call, or None if no frequency depends on it:
+        one number [] of positions [T], one for each row, [B|1, 1], of positions [B|1, T]."""
+        if not self.is_dynamic:
             return None
         return functools.reduce(jnp.maximum, (_length_of(jnp, p, np.dtype(np.float32)) for p in positions))
 
@@ -82,7 +90,7 @@ def rope(
     scaling: Scaling | Mapping[str, Any] | None = None,
     layout: str = "half",
     rotary_dim: int | None = None,
-    length: int | Num[jax.Array, ""] | None = None,
+    length: int | Num[jax.Array | np.ndarray, "..."] | None = None,
 ) -> Float[jax.Array | np.ndarray, "... T N H"]:
     """Rotates x by its positions (RoFormer, Su et al. 2021), so that the dot product of a query and a key
     depends on how far apart they are and not on where they sit.
@@ -100,15 +108,17 @@ def rope(
         layout: which channels form pair i. "half": i and i + rotary_dim / 2 (GPT-NeoX, Gemma, Llama as
             Hugging Face stores it). "interleaved": 2i and 2i + 1 (the paper, GPT-J, Llama as Meta stores it).
         rotary_dim: how many leading channels turn, the others pass bit for bit. None means all H.
-        length: what the base of dynamic NTK is computed from, an int or an array [] that may be traced; None
-            means max(positions) + 1. No other scaling reads it, so no other takes it.
+        length: what the base of dynamic NTK is computed from: an int, or an array that broadcasts with positions
+            and may be traced ([]: one for all; [B, 1]: one for each row; [B, T]: one for each token). None means
+            the largest position + 1, in each row. No other scaling reads it, so no other takes it.
 
     Returns:
         x rotated, with its shape and dtype.
 
     Raises:
         TypeError: if x is not floating, or positions are neither integers nor float32/float64.
-        ValueError: if a shape or a setting is wrong, or `length` is given to a rule that does not read it.
+        ValueError: if a shape or a setting is wrong, a length is below 1, or `length` is given to a rule that does
+            not read it.
 
     Example:
         >>> import attnjax as aj, numpy as np
@@ -116,7 +126,7 @@ def rope(
         >>> aj.rope(x, np.arange(3))[:, 0].round(3).tolist()  # turned by 0, 1 and 2 radians
         [[1.0, 1.0], [-0.301, 1.382], [-1.325, 0.493]]
     """
-    in_numpy = isinstance(x, np.ndarray) and isinstance(positions, np.ndarray)
+    in_numpy = isinstance(x, np.ndarray) and isinstance(positions, np.ndarray) and not isinstance(length, jax.Array)
     if not in_numpy:
         x, positions = jnp.asarray(x), jnp.asarray(positions)
     _check_arrays(x, positions)
@@ -125,15 +135,15 @@ def rope(
     dtype = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
     xp: Any = np if in_numpy else jnp
     scaling = read_scaling(scaling)
-    length = _length(xp, scaling, length, positions, dtype)
+    length = _length(xp, scaling, length, positions, x.shape[:-2], dtype)
     frequencies = plain_frequencies(theta, R) if scaling is None else scaling.frequencies(theta, R, length)
     angles = _angles(positions, frequencies, plain_frequencies(theta, R), x.ndim, dtype)
     magnitude = 1.0 if scaling is None else scaling.magnitude
     return _rotate(xp, x, xp.cos(angles) * magnitude, xp.sin(angles) * magnitude, layout)
 
 
-def _length(xp: Any, scaling: Any, length: Any, positions: Any, dtype: np.dtype) -> Any:
-    """What `scaling` takes for the length of this call: None, a number or a floating array []."""
+def _length(xp: Any, scaling: Any, length: Any, positions: Any, lead: tuple[int, ...], dtype: np.dtype) -> Any:
+    """What `scaling` takes for the length of this call: None, a number or a floating array."""
     if not isinstance(scaling, DynamicScaling):
         if length is not None:
             rule = "without scaling" if scaling is None else f"under rope_type={scaling.rope_type!r}"
@@ -141,23 +151,31 @@ def _length(xp: Any, scaling: Any, length: Any, positions: Any, dtype: np.dtype)
         return None
     if length is None:
         return _length_of(xp, positions, dtype)
-    if not isinstance(length, jax.Array):
+    if not hasattr(length, "shape"):
         return integer("length", length, 1)
-    if length.ndim or not jnp.issubdtype(length.dtype, jnp.number):
-        raise ValueError(f"length is {length.dtype}{length.shape}; it must be one number, []")
-    return length.astype(dtype)
+    if not any(jnp.issubdtype(length.dtype, kind) for kind in (jnp.integer, jnp.floating)):
+        raise TypeError(f"length has dtype {length.dtype}; it is a number of tokens")
+    if len(length.shape) > len(lead) or not broadcasts(length, lead):
+        raise ValueError(
+            f"length is {length.dtype}{tuple(length.shape)}; it must be one number, or broadcast to the tokens {lead}: "
+            "one for each row of a batch is [B, 1]"
+        )
+    if not isinstance(length, Tracer) and length.size and not np.min(np.asarray(length)) >= 1:
+        raise ValueError(f"length holds {np.min(np.asarray(length))}; a text has at least 1 token")
+    return xp.asarray(length).astype(dtype)
 
 
 def _length_of(xp: Any, positions: Any, dtype: np.dtype) -> Any:
-    """max(positions) + 1, a floating array []."""
-    return (xp.max(xp.asarray(positions), initial=0) + 1).astype(dtype)
+    """The largest position of each row + 1, floating: [] of positions [T], else [..., 1]."""
+    positions = xp.asarray(positions)
+    return xp.max(positions, axis=-1, keepdims=positions.ndim > 1, initial=0).astype(dtype) + 1
 
 
 def _angles(positions: Any, frequencies: Any, plain: np.ndarray, ndim: int, dtype: np.dtype) -> Any:
-    """[..., T, 1, R / 2], with as many axes as x: the 1 stands where x has its heads."""
-    positions = positions.reshape((1,) * (ndim - 2 - positions.ndim) + (*positions.shape, 1, 1))
-    frequencies, plain = (f.reshape((1,) * (ndim - 1) + (-1,)) for f in (frequencies, plain))
-    return turns.angles(positions, frequencies, dtype, plain)
+    """[..., T, 1, R / 2], with as many axes as x: the 1 stands where x has its heads. Frequencies are [R / 2], or
+    [..., T|1, R / 2] where rows or tokens have their own."""
+    positions = to_rank(positions[..., None, None], ndim)
+    return turns.angles(positions, *(to_rank(f[..., None, :], ndim) for f in (frequencies, plain)), dtype)
 
 
 def _rotate(xp: Any, x: Any, cos: Any, sin: Any, layout: str) -> Any:
@@ -177,15 +195,25 @@ def _check_arrays(x: Any, positions: Any) -> None:
         raise TypeError(f"x has dtype {x.dtype}; rope rotates floating arrays")
     if x.ndim < 3:
         raise ValueError(f"x{x.shape} needs at least the axes [T, N, H]; a single head is x[:, None, :]")
+    check_positions(positions, x.shape[:-2], f"x{x.shape}")
+
+
+def check_positions(positions: Any, lead: tuple[int, ...], beside: str) -> None:
+    """Positions of the rows of an array whose axes up to that of the rows are `lead`.
+
+    Raises:
+        TypeError: if they are neither integers nor float32/float64.
+        ValueError: if they do not fit.
+    """
     if not jnp.issubdtype(positions.dtype, jnp.integer) and positions.dtype not in (np.float32, np.float64):
         raise TypeError(
             f"positions have dtype {positions.dtype}; give integers (or float32/float64 between integers)"
         )
-    lead, where = x.shape[:-2], positions.shape
+    where = positions.shape
     fits = len(where) in (1, len(lead)) and where[-1:] == lead[-1:]
     if not fits or any(n not in (1, m) for n, m in zip(where[:-1], lead[:-1], strict=False)):
         raise ValueError(
-            f"positions{where} do not fit x{x.shape}: they must be [T] = ({lead[-1]},)"
+            f"positions{where} do not fit {beside}: they must be [T] = ({lead[-1]},)"
             + (f" or one row per leading axis, {lead}" if len(lead) > 1 else "")
         )
 

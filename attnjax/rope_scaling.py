@@ -56,7 +56,8 @@ class DynamicScaling:
     theta * (factor * length / original - (factor - 1)) ** (R / (R - 2)) (bloc97 and emozilla 2023, in Peng et
     al. 2023, "YaRN").
 
-    All rows of a call share one base, that of the longest; R is the number of channels that turn.
+    R is the number of channels that turn. The length is that of the text: each row of a batch has its own, in which
+    padding does not count, and so has each document of a packed row whose positions restart.
 
     Args:
         factor: at least 1.
@@ -83,7 +84,7 @@ class DynamicScaling:
         _length(self)
 
     def frequencies(self, theta: float, R: int, length: Any = None) -> Any:
-        """Radians per position at this length, a number or a floating array [] that may be traced."""
+        """Radians per position at this length, [R / 2]; at lengths [...], floating and maybe traced, [..., R / 2]."""
         plain = plain_frequencies(theta, R)
         if R == 2:
             return plain  # the one pair turns by the position, whatever the base
@@ -93,8 +94,10 @@ class DynamicScaling:
         per_position = self.factor / self.original_max_position_embeddings
         if isinstance(length, (int, float, np.generic)):
             return plain * max(1.0, per_position * float(length) - (self.factor - 1)) ** exponents
-        growth = jnp.maximum(length * per_position - (self.factor - 1), 1.0)
-        return jnp.asarray(plain, growth.dtype) * growth ** jnp.asarray(exponents, growth.dtype)
+        xp: Any = np if isinstance(length, np.ndarray) else jnp
+        growth = xp.maximum(length * per_position - (self.factor - 1), 1.0)[..., None]
+        plain, exponents = (xp.asarray(x, growth.dtype).reshape((1,) * length.ndim + (-1,)) for x in (plain, exponents))
+        return plain * growth**exponents
 
 
 @typing.no_type_check

@@ -39,7 +39,7 @@ def shown(**arrays: Any) -> str:
     return " ".join(f"{name}{tuple(a.shape)}" for name, a in arrays.items() if a is not None)
 
 
-def check_float(**arrays: Any) -> None:
+def check_float(way_out: str = "", **arrays: Any) -> None:
     """Each array must have a shape and a floating dtype.
 
     Raises:
@@ -49,7 +49,7 @@ def check_float(**arrays: Any) -> None:
         if not hasattr(a, "shape") or not hasattr(a, "dtype"):
             raise TypeError(f"{name} is a {type(a).__name__}, not an array; convert it with jnp.asarray first")
         if not jnp.issubdtype(a.dtype, jnp.floating):
-            raise TypeError(f"{name} has dtype {a.dtype}; attention needs a floating dtype such as float32")
+            raise TypeError(f"{name} has dtype {a.dtype}; attention needs a floating dtype such as float32{way_out}")
 
 
 def check_bool(way_out: str = "", **arrays: Any) -> None:

@@ -17,15 +17,15 @@ WORD = 2.0**32
 PIECES = tuple(np.float32((PER_RADIAN >> 158 - 12 * n & 0xFFF) / 2.0 ** (2 + 12 * n)) for n in (1, 2, 3, 4))  # of 12 bits each
 
 
-def angles(positions: Any, frequencies: Any, dtype: Any, plain: Any = None) -> Any:
+def angles(positions: Any, frequencies: Any, plain: np.ndarray, dtype: Any) -> Any:
     """positions * frequencies in radians, less whole turns where positions are integers.
 
     Args:
         positions: integers (up to 2**31 - 1 either way), or floats, whose products are left as they are.
         frequencies: radians per position, broadcastable with positions: NumPy's, or an array that may be traced and is
             good to a few units in its last place.
+        plain: what a traced frequency means exactly where it is this one rounded; float64, broadcastable.
         dtype: float32 or float64.
-        plain: what a traced frequency means exactly where it is this one rounded, NumPy's of the same shape; or None.
 
     Returns:
         NumPy for NumPy in, else a JAX array.
@@ -35,10 +35,9 @@ def angles(positions: Any, frequencies: Any, dtype: Any, plain: Any = None) -> A
     if isinstance(frequencies, np.ndarray):
         words, rest = _fractions(frequencies)
     else:
-        words, rest = _fractions_of_traced(frequencies), None
-        if plain is not None:
-            as_given = frequencies == jnp.asarray(plain, frequencies.dtype)
-            words = tuple(jnp.where(as_given, *pair) for pair in zip(_fractions(plain)[0], words, strict=True))
+        as_given, known = frequencies == jnp.asarray(plain, frequencies.dtype), _fractions(plain)[0]
+        traced, rest = _fractions_of_traced(frequencies), None
+        words = tuple(jnp.where(as_given, *pair) for pair in zip(known, traced, strict=True))
     if dtype == np.float64 or isinstance(positions, np.ndarray):
         return _in_64_bits(positions, words, rest).astype(dtype)
     return _in_32_bits(positions, *words)

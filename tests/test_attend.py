@@ -116,6 +116,19 @@ def test_sizes_of_zero_give_empty_results():
     assert not o.any() and np.isneginf(lse).all()
 
 
+@pytest.mark.parametrize("pattern", [aj.Full(), aj.Window(3) | aj.Sink(1)], ids=str)
+def test_an_empty_batch_takes_whatever_narrows_the_pattern(pattern):
+    q, k = jnp.ones((0, 8, 4, 2)), jnp.ones((0, 8, 2, 2))
+    none, rows = jnp.zeros((0,), jnp.int32), jnp.zeros((0, 8), jnp.int32)
+    narrowed = [dict(segments=one) for one in (
+        aj.Segments(rows), aj.Segments(rows, rows), aj.Segments(rows, positions="segment"),
+        aj.Segments(jnp.zeros((8,), jnp.int32)), aj.Segments.from_lengths(q=none), aj.Segments.from_lengths(k=none))]  # fmt: skip
+    narrowed += [dict(mask=jnp.ones((0, 1, 8, 8), bool)), dict(bias=jnp.zeros((0, 4, 8, 8))), dict(q_offset=none)]
+    for options in narrowed:
+        grads = jax.grad(lambda q, k, options=options: aj.attend(q, k, k, pattern, **options).sum(), argnums=(0, 1))(q, k)
+        assert [x.shape for x in grads] == [q.shape, k.shape], options
+
+
 def test_patterns_are_static_arguments_of_jit():
     traces = []
 

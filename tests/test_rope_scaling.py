@@ -160,6 +160,32 @@ def test_r05_keys_and_query_of_one_call_use_one_base():
     assert Rope().length(jnp.arange(3)) is None
 
 
+def test_each_row_has_a_length_of_its_own_and_each_token_may_have_one():
+    x = np.random.default_rng(0).standard_normal((2, 12, 3, 6)).astype(np.float32)
+    where = np.stack([np.arange(12), np.arange(12) * 3])
+    each = np.array([[9] * 12, [20] * 4 + [40] * 8])
+    for as_array in (jnp.asarray, np.asarray):
+        turn = lambda x, p, length=None, as_array=as_array: np.asarray(
+            rope(as_array(x), as_array(p), scaling=DYNAMIC, length=None if length is None else as_array(length)))  # fmt: skip
+        alone = lambda b, length, turn=turn: turn(x[b], where[b], length)
+        np.testing.assert_allclose(turn(x, where), [alone(0, 12), alone(1, 34)], atol=1e-6)
+        np.testing.assert_allclose(turn(x, where, np.array([[9], [20]])), [alone(0, 9), alone(1, 20)], atol=1e-6)
+        np.testing.assert_allclose(turn(x, where[0], np.array([[9], [20]]))[1], turn(x[1], where[0], 20), atol=1e-6)
+        one, rest = alone(1, 20), alone(1, 40)
+        np.testing.assert_allclose(turn(x, where, each), [alone(0, 9), np.concatenate([one[:4], rest[4:]])], atol=1e-6)
+        np.testing.assert_allclose(turn(x, where[0], each[1])[0], np.concatenate([turn(x[0], where[0], 20)[:4], turn(x[0], where[0], 40)[4:]]), atol=1e-6)
+        assert abs(turn(x, where) - turn(x, where, 34))[0].max() > 1e-3
+    assert isinstance(rope(x, where, scaling=DYNAMIC, length=each), np.ndarray)
+    assert rope(x[:, :0], where[:, :0], scaling=DYNAMIC, length=each[:, :1]).shape == (2, 0, 3, 6)
+    traced = jax.jit(lambda length: rope(jnp.asarray(x), jnp.asarray(where), scaling=DYNAMIC, length=length))
+    np.testing.assert_allclose(traced(jnp.asarray(each)), rope(x, where, scaling=DYNAMIC, length=each), atol=1e-6)
+
+
+def test_a_length_is_counted_in_wide_numbers():
+    assert Rope(scaling=DYNAMIC).length(np.full(3, 255, np.uint8)) == 256
+    assert Rope(scaling=DYNAMIC).length(np.full(3, 2**31 - 1, np.int32)) == 2.0**31
+
+
 def test_r06_up_to_the_original_length_the_base_is_unscaled():
     for length in (1, 2, 8):
         np.testing.assert_array_equal(DYNAMIC.frequencies(1e4, 4, length), [1.0, 0.01])
@@ -247,6 +273,14 @@ def test_wrong_rules_are_named(error, match, scaling):
         (ValueError, "length=0", dict(length=0, scaling=DYNAMIC)),
         (TypeError, "length=2.5", dict(length=2.5, scaling=DYNAMIC)),
         (ValueError, r"length is int32\(2,\); it must be one number", dict(length=jnp.arange(2), scaling=DYNAMIC)),
+        (ValueError, r"length is int32\(2, 1\); .* broadcast to the tokens \(3,\): one for each row of a batch is \[B, 1\]", dict(
+            length=jnp.ones((2, 1), int), scaling=DYNAMIC)),
+        (ValueError, r"length is int64\(1, 1, 3\)", dict(length=np.ones((1, 1, 3), int), scaling=DYNAMIC)),
+        (ValueError, "length holds 0; a text has at least 1 token", dict(length=np.array([5, 0, 5]), scaling=DYNAMIC)),
+        (ValueError, "length holds nan", dict(length=jnp.full((3,), jnp.nan), scaling=DYNAMIC)),
+        (TypeError, "length has dtype bool; it is a number of tokens", dict(length=jnp.ones(3, bool), scaling=DYNAMIC)),
+        (TypeError, r"length=\[16\] is a list", dict(length=[16], scaling=DYNAMIC)),
+        (ValueError, "under rope_type='yarn' nothing depends on it", dict(length=jnp.ones(3), scaling=YARN)),
         (ValueError, "theta=1.0 must be above 1 for yarn", dict(theta=1.0, scaling=YARN)),
     ],
 )

@@ -35,28 +35,28 @@ def apart(found, exact):
 def test_every_position_turns_exactly(theta):
     frequencies = plain_frequencies(theta, 32)
     exact = right(PLACES, frequencies)
-    in_numpy = angles(PLACES[:, None], frequencies[None], np.dtype(np.float64))
+    in_numpy = angles(PLACES[:, None], frequencies[None], frequencies[None], np.dtype(np.float64))
     assert in_numpy.dtype == np.float64 and apart(in_numpy, exact) < 2e-15
-    narrow = angles(PLACES[:, None], frequencies[None], np.dtype(np.float32))
+    narrow = angles(PLACES[:, None], frequencies[None], frequencies[None], np.dtype(np.float32))
     assert narrow.dtype == np.float32 and apart(narrow, exact) < LAST_BIT
     places = jnp.asarray(PLACES.astype(np.int32))
-    ours = jax.jit(lambda p: angles(p[:, None], frequencies[None], np.dtype(np.float32)))(places)
+    ours = jax.jit(lambda p: angles(p[:, None], frequencies[None], frequencies[None], np.dtype(np.float32)))(places)
     assert ours.dtype == jnp.float32 and apart(ours, exact) < 2 * LAST_BIT
     with jax.enable_x64(True):
-        wide = angles(jnp.asarray(PLACES)[:, None], frequencies[None], np.dtype(np.float64))
+        wide = angles(jnp.asarray(PLACES)[:, None], frequencies[None], frequencies[None], np.dtype(np.float64))
         assert wide.dtype == jnp.float64 and apart(wide, exact) < 2e-15
 
 
 def test_traced_frequencies_lose_no_more_than_they_are_worth():
     frequencies = plain_frequencies(10000.0, 32).astype(np.float32)
-    traced = jax.jit(lambda p, f: angles(p[:, None], f[None], np.dtype(np.float32)))
+    traced = jax.jit(lambda p, f: angles(p[:, None], f[None], np.zeros((1, 1)), np.dtype(np.float32)))
     found = traced(jnp.asarray(PLACES.astype(np.int32)), jnp.asarray(frequencies))
     assert apart(found, right(PLACES, frequencies)) < 2e-6
 
 
 def test_places_between_integers_keep_their_products():
     frequencies = plain_frequencies(10000.0, 8)
-    found = angles(jnp.array([[0.5], [3.25]]), frequencies[None], np.dtype(np.float32))
+    found = angles(jnp.array([[0.5], [3.25]]), frequencies[None], frequencies[None], np.dtype(np.float32))
     np.testing.assert_array_equal(found, np.array([[0.5], [3.25]], np.float32) * frequencies.astype(np.float32)[None])
 
 

@@ -16,7 +16,7 @@ from attnjax.cache.step import look_and_write
 from attnjax.cache.store import Store
 from attnjax.captures import captures
 from attnjax.patterns import Pattern, PerHead, Slots
-from attnjax.patterns.checks import LARGEST, integer
+from attnjax.patterns.checks import LARGEST, integer, size
 from attnjax.rope import Rope
 from attnjax.scores import Precision, check_precision, check_scale, check_soft_cap
 from attnjax.shapes import compute_dtype
@@ -88,7 +88,8 @@ class Cache:
 
         Raises:
             TypeError: if an argument has the wrong type.
-            ValueError: if a size is below 1, a mode unknown, or the pattern sees the future (but for `Prefix`).
+            ValueError: if a size is below 1 or too large, a mode unknown, or the pattern sees the future (but for
+                `Prefix`).
 
         Example:
             >>> import attnjax as aj
@@ -99,11 +100,12 @@ class Cache:
         B, K = integer("batch", batch, 1), integer("num_kv_heads", num_kv_heads, 1)
         H = integer("head_dim", head_dim, 1)
         h = H if value_dim is None else integer("value_dim", value_dim, 1)
-        S = integer("max_length", max_length, 1)
+        S = size("max_length", max_length, 1, "it is that of the longest row, at least 1")
         dtype = checks.check_dtype(dtype)
         checks.check_positions(positions, rope, H)
         slots = pattern.slots(S)
-        k, v = jnp.zeros((B, slots.size, K, H), dtype), jnp.zeros((B, slots.size, K, h), dtype)
+        shapes = (B, slots.size, K, H), (B, slots.size, K, h)
+        k, v = checks.zeros(shapes, dtype)
         where, length = jnp.full((B, slots.size), -1, jnp.int32), jnp.zeros((B,), jnp.int32)
         return cls(k, v, where, length, jnp.zeros((B,), bool), pattern, slots, S, positions, rope)
 
@@ -148,7 +150,7 @@ class Cache:
         full = store.overflow(self.slots, LARGEST, self.length, tokens)
         short = (self.length == 0) & (tokens > 0) & (tokens < self.pattern.prefix_length)
         checks.check_room(self, self.length, full, short, tokens)
-        return full | short
+        return full | short | (tokens < 0) | (tokens > T)
 
     @typing.no_type_check
     def step(
@@ -164,14 +166,14 @@ class Cache:
 
         Args:
             q, k, v: of the new tokens.
-            lengths: how many tokens of each row are real, the rest is padding behind them; None: all.
+            lengths: how many tokens of each row are real, 0 to T, the rest is padding behind them; None: all.
             scale, soft_cap, sink_logits, score_fn, score_params, precision, backend: as in `attend`.
             return_weights: also return the weights [B, N, T, slots + T], dense: first of the tokens in the slots
                 as they were before the step (see `positions`), then of the new ones.
 
         Returns:
-            (o, cache), or (o, cache, weights). Padding gives 0. A row without room is an error; inside jit,
-            where lengths are not known, it stays as it was, its o is NaN and `cache.refused` is True.
+            (o, cache), or (o, cache, weights). Padding gives 0. A row without room, or a wrong length, is an error;
+            inside jit, where lengths are not known, the row stays as it was, its o is NaN and `cache.refused` is True.
 
         Raises:
             TypeError: if an array has the wrong dtype.
@@ -216,7 +218,7 @@ class Cache:
         """The cache with some rows as new; the other rows are not touched.
 
         Args:
-            rows: which, bool [B] or their numbers; None: all.
+            rows: which, bool [B] or their numbers; None: all. Inside jit a number that no row has is passed over.
 
         Raises:
             TypeError: if rows are neither.
@@ -229,14 +231,7 @@ class Cache:
             >>> cache.reset([1]).length.tolist(), cache.fork([0, 0, 0]).length.tolist(), cache.trim(1).length.tolist()
             ([3, 0], [3, 3, 3], [2, 2])
         """
-        if rows is None:
-            rows = jnp.ones((self.batch,), bool)
-        elif not hasattr(rows, "dtype") or rows.dtype != bool:
-            rows = checks.check_rows("rows", rows, self.batch)
-            rows = jnp.any(jnp.arange(self.batch, dtype=jnp.int32)[:, None] == rows[None], axis=1)
-        elif rows.shape != (self.batch,):
-            raise ValueError(f"rows{rows.shape} must hold one bool per row: [{self.batch}]")
-        rows = jnp.asarray(rows)
+        rows = checks.check_chosen(rows, self.batch)
         return self.holding(store.clear(self.store, rows), self.refused & ~rows)
 
     @typing.no_type_check
@@ -245,18 +240,20 @@ class Cache:
 
         Raises:
             TypeError: if rows are not integers.
-            ValueError: if there is no such row.
+            ValueError: outside jit, if there is no such row. Inside the copy is as new, and `refused` is True.
         """
         rows = checks.check_rows("rows", rows, self.batch)
-        kept = Store(*(jnp.take(x, rows, axis=0) for x in self.store))
-        return self.holding(kept, jnp.take(self.refused, rows, axis=0))
+        at = jnp.where(rows < 0, self.batch, rows)  # below 0 JAX would count from the end
+        none = {"k": 0, "v": 0, "positions": -1, "length": 0, "refused": True}
+        kept = {name: jnp.take(getattr(self, name), at, axis=0, fill_value=value) for name, value in none.items()}
+        return dataclasses.replace(self, **kept)
 
     @typing.no_type_check
     def trim(self, tokens: int | Int[Array, "B"]) -> "Cache":
         """The cache without its last tokens: one number, or one per row.
 
         A ring gives back one token at any time, and more only as long as nothing was overwritten that the next
-        query needs.
+        query needs. The tokens of a `Prefix` have seen each other, so none of them goes without all of them.
 
         Raises:
             TypeError: if `tokens` are not integers.
@@ -264,6 +261,13 @@ class Cache:
                 `refused` is True.
         """
         tokens = checks.check_tokens(tokens, self.batch)
-        allowed = store.trimmable(self.slots, self.store, tokens)
-        checks.check_trim(self, allowed, tokens)
+        allowed = self.trimmable(tokens)
         return self.holding(store.trim(self.store, tokens, allowed), self.refused | ~allowed)
+
+    @typing.no_type_check
+    def trimmable(self, tokens: int | Int[Array, "B"]) -> Bool[Array, "B"]:
+        """Rows that can give these tokens back: an error outside jit where one cannot, False inside. As in `trim`."""
+        tokens = checks.check_tokens(tokens, self.batch)
+        allowed = store.trimmable(self.slots, self.store, tokens, self.pattern.prefix_length)
+        checks.check_trim(self, allowed, tokens)
+        return allowed

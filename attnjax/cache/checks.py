@@ -1,5 +1,6 @@
 """Everything that can be wrong with a cache or a step, said before anything is written."""
 
+import math
 from typing import Any
 
 import jax
@@ -8,12 +9,13 @@ import numpy as np
 from jax.core import Tracer
 
 from attnjax.patterns import Pattern, PerHead
-from attnjax.patterns.checks import integer
+from attnjax.patterns.checks import LARGEST, size
 from attnjax.rope import Rope
 from attnjax.shapes import check_float, shown, to_int32
 from attnjax.visible import check_pattern
 
 POSITIONS = ("text", "cache")
+MOST_BYTES = 2**44  # of one cache: nothing holds more, and XLA ends the process where it cannot count them
 
 
 def check_decodable(pattern: Any) -> Pattern | PerHead:
@@ -47,6 +49,25 @@ def check_dtype(dtype: Any) -> Any:
     if jax.dtypes.canonicalize_dtype(found) != found:
         raise ValueError(f"dtype={found} needs 64-bit types: set jax_enable_x64, or keep float32")
     return found
+
+
+def zeros(shapes: tuple[tuple[int, ...], ...], dtype: Any) -> tuple[Any, ...]:
+    """Empty keys and values.
+
+    Raises:
+        ValueError: if there is no memory for them, with their bytes.
+    """
+    num_bytes = sum(map(math.prod, shapes)) * dtype.itemsize
+    try:
+        if num_bytes <= MOST_BYTES:
+            return tuple(jnp.zeros(shape, dtype) for shape in shapes)
+    except jax.errors.JaxRuntimeError as fault:
+        if "RESOURCE_EXHAUSTED" not in str(fault):
+            raise
+    raise ValueError(
+        f"keys {shapes[0]} and values {shapes[1]}, [B, slots, K, H], take {num_bytes / 2**30:.6g} GiB in {dtype}, more "
+        "than there is; take a smaller max_length or batch"
+    )
 
 
 def check_positions(positions: Any, rope: Any, head_dim: int) -> None:
@@ -91,7 +112,7 @@ def check_lengths(lengths: Any, B: int, T: int) -> Any:
     """
     if lengths is None:
         return None
-    lengths = lengths if hasattr(lengths, "dtype") else np.asarray(lengths)
+    lengths = _array("lengths", lengths)
     if not jnp.issubdtype(lengths.dtype, jnp.integer):
         raise TypeError(f"lengths have dtype {lengths.dtype}; they count tokens, so they are integers")
     if lengths.shape != (B,):
@@ -100,7 +121,7 @@ def check_lengths(lengths: Any, B: int, T: int) -> Any:
         for row, n in enumerate(np.asarray(lengths)):
             if not 0 <= n <= T:
                 raise ValueError(f"lengths[{row}]={n} of a chunk of {T} tokens: it must be 0 to {T}")
-    return jnp.clip(to_int32("lengths", lengths), 0, T)
+    return to_int32("lengths", lengths)
 
 
 def check_room(cache: Any, length: Any, full: Any, short: Any, tokens: Any) -> None:
@@ -111,11 +132,11 @@ def check_room(cache: Any, length: Any, full: Any, short: Any, tokens: Any) -> N
     """
     if any(isinstance(x, Tracer) for x in (full, short)):
         return
+    end = f"max_length={cache.max_length} and {cache.pattern} needs every key; create it with a larger max_length, or"
     for row in np.flatnonzero(np.asarray(full)):
         raise ValueError(
             f"row {row} of the cache holds {int(length[row])} tokens and was to get {int(tokens[row])} more, but "
-            f"max_length={cache.max_length} and {cache.pattern} needs every key; create it with a larger max_length, "
-            "or reset the row"
+            f"{f'positions are int32, at most {LARGEST};' if cache.slots.endless else end} reset the row"
         )
     for row in np.flatnonzero(np.asarray(short)):
         raise ValueError(
@@ -131,7 +152,7 @@ def check_rows(name: str, rows: Any, B: int) -> Any:
         TypeError: if they are not integers.
         ValueError: if one is not in [0, B).
     """
-    rows = rows if hasattr(rows, "dtype") else np.asarray(rows)
+    rows = _array(name, rows)
     if not jnp.issubdtype(rows.dtype, jnp.integer) or rows.ndim > 1:
         raise TypeError(f"{name} is {rows.dtype}{rows.shape}; give the numbers of rows, an int or [n]")
     if not isinstance(rows, Tracer):
@@ -141,14 +162,40 @@ def check_rows(name: str, rows: Any, B: int) -> Any:
     return jnp.atleast_1d(to_int32(name, rows))
 
 
+def check_chosen(rows: Any, B: int) -> Any:
+    """Rows by their numbers, or as a bool for each: bool [B]. None: all.
+
+    Raises:
+        TypeError: if they are neither.
+        ValueError: if there is no such row, or not one bool for each.
+    """
+    if rows is None:
+        return jnp.ones((B,), bool)
+    rows = _array("rows", rows)
+    if rows.dtype != bool:
+        rows = check_rows("rows", rows, B)
+        return jnp.any(jnp.arange(B, dtype=jnp.int32)[:, None] == rows[None], axis=1)
+    if rows.shape != (B,):
+        raise ValueError(f"rows{rows.shape} must hold one bool per row: [{B}]")
+    return jnp.asarray(rows)
+
+
 def check_tokens(tokens: Any, B: int) -> Any:
-    """How many tokens to take back in each row, int32 [B]."""
-    if not hasattr(tokens, "dtype"):
-        tokens = np.asarray(integer("tokens", tokens, 0) if not isinstance(tokens, (list, tuple)) else tokens)
+    """How many tokens to take back in each row, int32 [B].
+
+    Raises:
+        TypeError: if they are not integers.
+        ValueError: if there is neither one number nor one for each row, or one is negative.
+    """
+    if not hasattr(tokens, "dtype") and not isinstance(tokens, (list, tuple)):
+        tokens = size("tokens", tokens, 0, "a row gives back from 0 to all of its tokens")
+    tokens = _array("tokens", tokens)
     if not jnp.issubdtype(tokens.dtype, jnp.integer):
         raise TypeError(f"tokens have dtype {tokens.dtype}; they count tokens, so they are integers")
     if tokens.shape not in ((), (B,)):
         raise ValueError(f"{shown(tokens=tokens)} must be one number or one per row: [{B}]")
+    if not isinstance(tokens, Tracer) and tokens.size and np.min(np.asarray(tokens)) < 0:
+        raise ValueError(f"tokens hold {np.min(np.asarray(tokens))}; a row gives back from 0 to all of its tokens")
     return jnp.broadcast_to(to_int32("tokens", tokens), (B,))
 
 
@@ -161,8 +208,28 @@ def check_trim(cache: Any, allowed: Any, tokens: Any) -> None:
     if isinstance(allowed, Tracer):
         return
     for row in np.flatnonzero(~np.asarray(allowed)):
-        raise ValueError(
-            f"row {row} of the cache cannot give back {int(tokens[row])} of its {int(cache.length[row])} tokens: "
-            f"{cache.pattern} keeps {cache.slots.size}, and keys that the next query needs were overwritten; "
-            "reset the row and feed the text again"
-        )
+        n, length, prefix = int(tokens[row]), int(cache.length[row]), cache.pattern.prefix_length
+        if n > length:
+            why = f"there are only {length}"
+        elif 0 < length - n < prefix:
+            why = (
+                f"{cache.pattern} shows its first {prefix} tokens to each other, so none of them goes alone; give back "
+                f"at most {length - prefix}, or all {length}"
+            )
+        else:
+            why = (
+                f"{cache.pattern} keeps {cache.slots.size}, and keys that the next query needs were overwritten; "
+                "reset the row and feed the text again"
+            )
+        raise ValueError(f"row {row} of the cache cannot give back {n} of its {length} tokens: {why}")
+
+
+def _array(name: str, x: Any) -> Any:
+    """An array as it is; anything else as NumPy's, where nothing listed is a list of integers."""
+    if hasattr(x, "dtype"):
+        return x
+    try:
+        found = np.asarray(x)
+    except ValueError:
+        raise ValueError(f"{name}={x!r} is nested; it is one number or a flat list of them") from None
+    return found if found.size else found.astype(np.int32)

@@ -8,24 +8,20 @@ sinks alone, and no place grows beyond the cache however long the stream is.
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from attnjax.patterns import Slots
 from attnjax.rope import Rope
-from attnjax.rope_scaling import DynamicScaling
 
 
 def turns_late(rope: Rope | None, positions: str) -> bool:
     """Whether keys are kept as they came and are turned anew in every step."""
-    return rope is not None and (positions == "cache" or isinstance(rope.scaling, DynamicScaling))
+    return rope is not None and (positions == "cache" or rope.is_dynamic)
 
 
 def turned(rope: Rope, x: Any, positions: Any, length: Any) -> Any:
     """x [B, T, N, H] at positions [B, T]; length [B] is what dynamic NTK's base is computed from."""
-    if not isinstance(rope.scaling, DynamicScaling):
-        return rope(x, positions)
-    return jax.vmap(rope)(x, positions, length)
+    return rope(x, positions, length[:, None] if rope.is_dynamic else None)
 
 
 def in_text(rope: Rope, q: Any, k: Any, q_pos: Any, k_pos: Any, length: Any) -> tuple[Any, Any]:

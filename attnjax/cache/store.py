@@ -46,13 +46,15 @@ def overflow(slots: Slots, most: int, length: Any, tokens: Any) -> Any:
     return length > jnp.int32(slots.size if not slots.endless else most) - tokens
 
 
-def trimmable(slots: Slots, store: Store, tokens: Any) -> Any:
-    """Rows whose last `tokens` can be taken back: every key that the next query needs is still there, bool [B]."""
+def trimmable(slots: Slots, store: Store, tokens: Any, prefix: int) -> Any:
+    """Rows whose last `tokens` can be taken back, bool [B]: every key that the next query needs is still there, and
+    none of the first `prefix` tokens goes alone, since the others have seen it."""
     length = store.length - tokens
     first = jnp.maximum(jnp.int32(slots.sinks), length - slots.ring + 1)
     held = (store.positions >= first[:, None]) & (store.positions < length[:, None])
     found = jnp.sum(held, axis=1, dtype=jnp.int32)
-    return (tokens >= 0) & (length >= 0) & (found == jnp.maximum(length - first, 0))
+    whole = (length == 0) | (length >= prefix) | (tokens == 0)
+    return (tokens >= 0) & (length >= 0) & (found == jnp.maximum(length - first, 0)) & whole
 
 
 def trim(store: Store, tokens: Any, allowed: Any) -> Store:

@@ -8,10 +8,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Int
 
 from attnjax.cache import Cache
+from attnjax.cache.checks import check_tokens
 from attnjax.models.config import Config
+from attnjax.nn.cached import check_options
+from attnjax.segments import Segments
 
 
 @typing.no_type_check
@@ -95,8 +99,19 @@ class Caches:
 
     @typing.no_type_check
     def trim(self, tokens: int | Int[Array, "B"]) -> "Caches":
-        """As `Cache.trim`, in every layer."""
-        return self._each(lambda cache: cache.trim(tokens))
+        """As `Cache.trim`, in every layer. A row that one layer cannot trim, all layers refuse."""
+        tokens = check_tokens(tokens, self.length.size)
+        refused = ~functools.reduce(jnp.logical_and, [cache.trimmable(tokens) for cache in self])
+        tokens = jnp.where(refused, jnp.int32(0), tokens)
+        return self._each(lambda cache: cache.trim(tokens)).refusing(refused)
+
+    def refusing(self, rows: Bool[Array, "B"]) -> "Caches":
+        """These rows marked as refused in every layer."""
+        periods, rest = (
+            tuple(dataclasses.replace(cache, refused=cache.refused | one) for cache in caches)
+            for caches, one in ((self.periods, rows[None]), (self.rest, rows))
+        )
+        return Caches(periods, rest)
 
     def _each(self, act: Callable[[Cache], Cache]) -> "Caches":
         """`act` on every layer's cache; a stack is taken apart, so that what is wrong is said outside jit."""
@@ -105,11 +120,12 @@ class Caches:
         stack = tuple(jax.tree.map(lambda *x: jnp.stack(x), *found[place:stacked:places]) for place in range(places))
         return Caches(stack, tuple(found[stacked:]))
 
-    def check(self, config: Config, T: int, lengths: Any) -> None:
-        """That these are caches of such a model and have room for T more tokens (or lengths[b] of them).
+    def refusals(self, config: Config, B: int, T: int, lengths: Any = None) -> Bool[Array, "B"]:
+        """Rows that some layer has no room for T more tokens in (or lengths[b] of them): an error outside jit, True
+        inside.
 
         Raises:
-            ValueError: if not.
+            ValueError: naming such a row; or if these are caches of another model, or of another batch size than B.
         """
         patterns = [cache.pattern for cache in self.periods] * self._num_periods + [c.pattern for c in self.rest]
         wanted = [config.legend[letter] for letter in config.letters]
@@ -119,8 +135,33 @@ class Caches:
                 f"{', '.join(map(str, wanted))}; make them with its init_cache"
             )
         first = [dataclasses.replace(cache, length=cache.length[0]) for cache in self.periods]
-        for cache in {cache.pattern: cache for cache in [*first, *self.rest]}.values():
-            cache.refusals(T, lengths)
+        if B != self.length.size:
+            raise ValueError(f"tokens of batch {B} came with caches of batch {self.length.size}")
+        kinds = {cache.pattern: cache for cache in [*first, *self.rest]}.values()
+        return functools.reduce(jnp.logical_or, [cache.refusals(T, lengths) for cache in kinds])
+
+
+def enter(
+    caches: Any, config: Config, shape: tuple[int, int], positions: Any, segments: Any, dropping: bool
+) -> tuple[Any, Any]:
+    """(segments, rows that are refused or None) of a call with caches. Such a row gets no token in any layer, so that
+    all stay as they were; outside jit it is an error.
+
+    Raises:
+        TypeError: if these are no Caches.
+        ValueError: if they are another model's, have no room, or stand beside an option that has no place there.
+    """
+    if not isinstance(caches, Caches):
+        raise TypeError(f"cache is a {type(caches).__name__}; take the one that init_cache made or a call returned")
+    check_options(positions, segments)
+    if dropping:
+        raise ValueError("cache= with deterministic=False: decoding drops nothing; leave deterministic True")
+    lengths = None if segments is None else segments.q_lengths
+    refused = caches.refusals(config, *shape, lengths)
+    if not isinstance(refused, Tracer):
+        return segments, None
+    lengths = jnp.full(shape[:1], shape[1], jnp.int32) if lengths is None else lengths
+    return Segments.from_lengths(q=jnp.where(refused, jnp.int32(0), lengths)), refused
 
 
 def _create(config: Config, letter: str, options: dict[str, Any]) -> Cache:

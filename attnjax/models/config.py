@@ -35,11 +35,11 @@ class Config:
             the parameters of a plain MLP of width 4 d_model.
         layout: one letter per layer, repeated as often as needed: layer i has layout[i % len(layout)].
         legend: letter -> pattern, as a value or as its text. May hold letters that the layout does not use.
-        theta: base of the rotary embedding, one for all layers or a mapping letter -> base. None (alone or
-            for a letter) means no rotation.
+        theta: base of the rotary embedding, one for all layers or a mapping letter -> base, with an entry for each
+            letter of the layout; like the legend, it may hold others. None (alone or for a letter) means no rotation.
         rope_scaling: how the rotation is stretched: None, a record such as `nn.LinearScaling` or a mapping as in
-            Hugging Face configs, one for all layers or a mapping letter -> scaling, where a missing letter has
-            none.
+            Hugging Face configs, one for all layers or a mapping letter -> scaling. A missing letter has none; one
+            that no layer has is an error.
         tie_embeddings: the output head uses the embedding's table.
         qk_norm: RMSNorm over each head of q and k.
         qk_norm_eps: its eps.
@@ -168,9 +168,17 @@ class Config:
         return scaling.get(letter) if isinstance(scaling, Mapping) else scaling
 
     def _check_scaling_is_used(self) -> None:
-        scaled = [letter for letter in self.layout if self._scaling(letter) is not None]
+        used = dict.fromkeys(self.layout[: self.num_layers])
+        by_letter = isinstance(self.rope_scaling, Mapping)
+        for letter in self.rope_scaling if by_letter else ():
+            if letter not in used and self._scaling(letter) is not None:
+                raise ValueError(
+                    f"rope_scaling stretches layers {letter!r}, but no layer is one: num_layers={self.num_layers} of "
+                    f"layout={self.layout!r} are {', '.join(map(repr, used))}; leave it out"
+                )
+        scaled = [letter for letter in used if self._scaling(letter) is not None]
         still = [letter for letter in scaled if self.rope(letter) is None]
-        if still and (isinstance(self.rope_scaling, Mapping) or len(still) == len(scaled)):
+        if still and (by_letter or len(still) == len(scaled)):
             raise ValueError(f"rope_scaling stretches layers {still[0]!r}, but their theta is None: no rotation")
 
 

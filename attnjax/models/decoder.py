@@ -9,13 +9,13 @@ from flax import nnx
 from jaxtyping import Array, Float, Int, Num
 
 from attnjax.dropout import check_rate
-from attnjax.models.caches import Caches
+from attnjax.models.caches import Caches, enter
 from attnjax.models.config import Config
 from attnjax.models.run import Options, run_blocks, scan_periods
 from attnjax.nn.attention import Attention
 from attnjax.nn.block import Block
-from attnjax.nn.cached import check_options
 from attnjax.nn.embed import Embedding, Head
+from attnjax.nn.inputs import check_tokens
 from attnjax.nn.mlp import SwiGLU
 from attnjax.nn.norm import RMSNorm
 from attnjax.scores import capped
@@ -139,7 +139,9 @@ class Decoder(nnx.Module):
                 patterns restart at every document, and so does the rotary embedding unless `positions` say
                 where the tokens stand.
             cache: from `init_cache` or an earlier call: tokens are the next of each row. Excludes positions and
-                dropout; segments may only be the rows' lengths, `Segments.from_lengths(q=)`.
+                dropout; segments may only be the rows' lengths, `Segments.from_lengths(q=)`. A row that one layer
+                has no room for is an error; inside jit it stays as it was in every layer, its logits are NaN and
+                `refused` of the caches is True.
             deterministic: True switches dropout off.
             dropout_key: a JAX key, folded with each layer's number; needed with `deterministic=False` and a
                 `config.dropout_rate` above 0.
@@ -151,22 +153,26 @@ class Decoder(nnx.Module):
             (logits, cache), (logits, weights) or (logits, cache, weights).
 
         Raises:
-            TypeError: if tokens are not integers.
+            TypeError: if tokens are no array of integers.
             ValueError: if tokens are not [B, T], an id is outside the vocabulary, positions are given to a
                 model without rotation, dropout lacks its key, or the cache is another model's or has no room.
         """
-        if not hasattr(tokens, "ndim"):
-            raise TypeError(f"tokens is a {type(tokens).__name__}, not an array; write jnp.asarray(tokens)")
+        check_tokens(tokens)
         if tokens.ndim != 2:
-            raise ValueError(f"tokens{tokens.shape} must be [B, T]; a single sequence is tokens[None]")
+            raise ValueError(f"tokens{tuple(tokens.shape)} must be [B, T]; a single sequence is tokens[None]")
         if positions is not None and all(self.config.rope(letter) is None for letter in self.config.letters):
             raise ValueError("positions= feeds the rotary embedding only, and this model has theta=None")
+        refused = None
         if cache is not None:
-            self._check_cache(cache, tokens.shape[1], positions, segments, deterministic)
+            dropping = not deterministic and self.config.dropout_rate > 0
+            segments, refused = enter(cache, self.config, tokens.shape, positions, segments, dropping)
         options = Options(return_weights, backend, self.config.remat)
         keys = self._dropout_keys(deterministic, dropout_key)
         x, weights, caches = self.run_layers(self.embedding(tokens), (positions, segments), keys, cache, options)
         logits = self.logits(x)
+        if refused is not None:
+            logits = jnp.where(refused[:, None, None], jnp.asarray(jnp.nan, logits.dtype), logits)
+            caches = caches.refusing(refused)
         if cache is None:
             return WithWeights(logits, weights) if return_weights else logits
         return WithCacheAndWeights(logits, caches, weights) if return_weights else WithCache(logits, caches)
@@ -186,14 +192,6 @@ class Decoder(nnx.Module):
         """
         dtype = self.config.dtype if dtype is None else dtype
         return Caches.create(self.config, batch=batch, max_length=max_length, dtype=dtype, positions=positions)
-
-    def _check_cache(self, cache: Any, T: int, positions: Any, segments: Any, deterministic: bool) -> None:
-        if not isinstance(cache, Caches):
-            raise TypeError(f"cache is a {type(cache).__name__}; take the one that init_cache made or a call returned")
-        check_options(positions, segments)
-        if not deterministic and self.config.dropout_rate:
-            raise ValueError("cache= with deterministic=False: decoding drops nothing; leave deterministic True")
-        cache.check(self.config, T, None if segments is None else segments.q_lengths)
 
     def run_layers(self, x: Any, where: Any, keys: Any, cache: Caches | None, options: Options) -> tuple[Any, Any, Any]:
         """(x after the last block, every layer's weights, the caches afterwards)."""

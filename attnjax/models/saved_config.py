@@ -89,9 +89,18 @@ def from_json(fields: Any) -> Config:
     for name in ("dtype", "param_dtype"):
         check_dtype_name(name, fields[name])
     try:
-        return Config(**fields)
+        return Config(**fields | {"rope_scaling": _used_scaling(fields)})
     except (TypeError, ValueError, OverflowError) as fault:
         raise ValueError(str(fault)) from None
+
+
+def _used_scaling(fields: dict[str, Any]) -> Any:
+    """rope_scaling without letters of the legend that no layer has: they stretch nothing, and were once accepted."""
+    scaling, legend = fields["rope_scaling"], fields["legend"]
+    unused = set(legend if isinstance(legend, dict) else ()) - set(fields["layout"][: fields["num_layers"]])
+    if not isinstance(scaling, dict) or not unused & set(scaling):
+        return scaling
+    return {letter: rule for letter, rule in scaling.items() if letter not in unused} or None
 
 
 def check_field_types(fields: Any) -> None:

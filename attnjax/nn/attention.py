@@ -14,12 +14,14 @@ from attnjax.cache import Cache
 from attnjax.dropout import check_rate
 from attnjax.nn.cached import check_cached
 from attnjax.nn.dense import attention_weights, check_backend, check_size
+from attnjax.nn.inputs import check_sequences
 from attnjax.nn.norm import RMSNorm
 from attnjax.nn.settings import as_rope, head_sizes, pattern_for
+from attnjax.nn.standing import restarts, standing
 from attnjax.patterns import Pattern, PerHead
 from attnjax.rope import Rope
 from attnjax.scores import check_scale, check_soft_cap
-from attnjax.segments import Segments, restarted
+from attnjax.segments import Segments
 from attnjax.shapes import wide_dtype
 from attnjax.visible import positions as rows_from_0
 
@@ -181,7 +183,7 @@ class Attention(nnx.Module):
             y, (y, cache), (y, weights) or (y, cache, weights), as named tuples.
 
         Raises:
-            TypeError: if `mask` is not bool, or `cache` no Cache.
+            TypeError: if x or `kv` is no floating array, `mask` not bool, or `cache` no Cache.
             ValueError: if shapes or the cache do not fit, the pattern needs T == S, or weights take over 2 GiB.
         """
         if cache is not None:
@@ -212,15 +214,13 @@ class Attention(nnx.Module):
         segments: Segments | None = None,
     ) -> tuple[Float[Array, "... T N H"], Float[Array, "... S K H"], Float[Array, "... S K H"]]:
         """Queries, keys and values as they meet in the scores: projected, normalised, rotated."""
-        source = x if kv is None else kv
-        self._check_inputs(x, source, positions)
-        q, k, v = self._heads(x, source)
-        if self.rope is not None:
-            q_rows, k_rows = standing(x, source, segments)
-            if positions is not None:
-                q_rows, k_rows = positions, positions if kv is None else k_rows
-            length = self.rope.length(q_rows, k_rows)
-            q, k = self.rope(q, q_rows, length), self.rope(k, k_rows, length)
+        check_sequences(x, kv, self.d_model)
+        if positions is not None and self.rope is None:
+            raise ValueError("positions= feeds rope only, and this layer has rope=None; leave positions out")
+        at = None if self.rope is None else standing(self.rope, x, kv, positions, segments)
+        q, k, v = self._heads(x, x if kv is None else kv)
+        if at is not None:
+            q, k = self.rope(q, at.q, at.q_length), self.rope(k, at.k, at.k_length)
         return q, k, v
 
     def init_cache(self, *, batch: int, max_length: int, dtype: Any = None, positions: str = "text") -> Cache:
@@ -231,7 +231,6 @@ class Attention(nnx.Module):
         )  # fmt: skip
 
     def _with_cache(self, x: Any, cache: Cache, segments: Any, return_weights: bool, backend: str) -> Any:
-        self._check_inputs(x, x, None)
         if return_weights:
             check_backend(backend)
             check_size((cache.batch, self.num_heads, x.shape[1], cache.slots.size + x.shape[1]))
@@ -261,17 +260,6 @@ class Attention(nnx.Module):
     def _combine(self, o: jax.Array) -> jax.Array:
         return self.out(o.reshape(*o.shape[:-2], self.num_heads * self.head_dim))
 
-    def _check_inputs(self, x: Any, source: Any, positions: Any) -> None:
-        for name, array in (("x", x), ("kv", source)):
-            if array.ndim not in (2, 3) or array.shape[-1] != self.d_model:
-                raise ValueError(
-                    f"{name}{array.shape} must be [B, T, D] or [T, D] with D = d_model = {self.d_model}"
-                )
-        if x.shape[:-2] != source.shape[:-2]:
-            raise ValueError(f"x{x.shape} and kv{source.shape} must have the same batch axis")
-        if positions is not None and self.rope is None:
-            raise ValueError("positions= feeds rope only, and this layer has rope=None; leave positions out")
-
 
 def check_lengths(pattern: Any, T: int, S: int) -> None:
     if T != S and pattern.depends_on_positions:
@@ -279,18 +267,3 @@ def check_lengths(pattern: Any, T: int, S: int) -> None:
             f"x has T={T} rows and kv S={S}, but {pattern} compares positions, and both sides count from 0; "
             "for cross attention use Full() with mask=, or call attend(..., q_offset=) on project(x, kv)"
         )
-
-
-def restarts(segments: Any) -> bool:
-    """Whether positions restart at every document (what is no Segments at all, `attend` refuses)."""
-    return isinstance(segments, Segments) and segments.positions == "segment"
-
-
-def standing(x: Any, source: Any, segments: Any) -> tuple[Any, Any]:
-    """Where the rows of queries and keys stand for rope: [T] and [S], or [B|1, T] and [B|1, S]."""
-    T, S = x.shape[-2], source.shape[-2]
-    if not restarts(segments):
-        return rows_from_0(T), rows_from_0(S)
-    ids = segments.ids(x.shape[0] if x.ndim == 3 else 1, T, S)
-    q_rows, k_rows = restarted(ids.q), restarted(ids.k)
-    return (q_rows, k_rows) if x.ndim == 3 else (q_rows[0], k_rows[0])

@@ -3,7 +3,7 @@
 from typing import Any
 
 from attnjax.cache import Cache
-from attnjax.rope_scaling import DynamicScaling
+from attnjax.nn.inputs import check_sequences
 from attnjax.segments import Segments
 
 
@@ -13,11 +13,12 @@ def check_cached(
     """The arguments of a call with `cache=`.
 
     Raises:
-        TypeError: if it is no Cache.
+        TypeError: if it is no Cache, or x or kv no floating array.
         ValueError: if it is not one of this layer, or stands beside an option that has no place there.
     """
     if not isinstance(cache, Cache):
         raise TypeError(f"cache is a {type(cache).__name__}; take the one that init_cache made or a call returned")
+    check_sequences(x, kv, layer.d_model)
     check_options(positions, segments)
     for name, value, why in (
         ("kv", kv, "keys come from the tokens themselves"),
@@ -28,13 +29,14 @@ def check_cached(
     if not deterministic and layer.dropout_rate:
         raise ValueError("cache= with deterministic=False: decoding drops nothing; leave deterministic True")
     if x.ndim != 3:
-        raise ValueError(f"x{x.shape} must be [B, T, D] with cache=; a single row is x[None]")
+        raise ValueError(f"x{tuple(x.shape)} must be [B, T, D] with cache=; a single row is x[None]")
+    if x.shape[0] != cache.batch:
+        raise ValueError(f"x{tuple(x.shape)} has {x.shape[0]} rows, but the cache is of batch {cache.batch}")
     if cache.pattern != layer.pattern:
         raise ValueError(f"the cache was made for {cache.pattern}, but this layer has {layer.pattern}")
     if cache.rope is not None and cache.rope != layer.rope:
         raise ValueError(f"the cache turns keys by {cache.rope}, but this layer by {layer.rope}")
-    late = cache.mode == "cache" or (layer.rope is not None and isinstance(layer.rope.scaling, DynamicScaling))
-    if late and layer.rope is not None and cache.rope is None:
+    if layer.rope is not None and cache.rope is None and (cache.mode == "cache" or layer.rope.is_dynamic):
         raise ValueError("this cache must turn its keys anew in every step: make it with rope=, or by init_cache")
 
 

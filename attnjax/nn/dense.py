@@ -27,11 +27,11 @@ def _weights(diff: Any, facts: Any, options: Options) -> jax.Array:
     return dense.weights(without_hidden_keys(Call(options, diff, facts)))
 
 
-def check_size(shape: tuple[int, ...]) -> None:
+def check_size(shape: tuple[int, ...], option: str = "return_weights=True") -> None:
     size = 4 * math.prod(shape)
     if size > LIMIT:
         raise ValueError(
-            f"return_weights=True would hold {shape} weights, {size / 2**30:.1f} GiB; the limit is 2 GiB. "
+            f"{option} would hold {shape} weights, {size / 2**30:.1f} GiB; the limit is 2 GiB. "
             "heads.report measures every head without keeping them"
         )
 

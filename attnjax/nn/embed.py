@@ -10,6 +10,7 @@ from flax import nnx
 from jax.core import Tracer
 from jaxtyping import Float, Int
 
+from attnjax.nn.inputs import check_tokens, check_vectors
 from attnjax.patterns.checks import integer
 from attnjax.scores import number
 from attnjax.shapes import wide_dtype
@@ -29,7 +30,7 @@ class Embedding(nnx.Module):
             same table works as the output head).
 
     Raises:
-        TypeError: if a size is no int, `scale` no number, or tokens are not integers.
+        TypeError: if a size is no int, `scale` no number, or tokens are no array of integers.
         ValueError: if a size is below 1, `scale` not finite, or a token of an eager call is not in [0, vocab_size).
             While tracing the tokens are not known: there such a token gives a vector of NaN.
 
@@ -77,8 +78,7 @@ class Embedding(nnx.Module):
         return logits(x, self.table[...].T, self.dtype)
 
     def _check(self, tokens: Any) -> None:
-        if not jnp.issubdtype(tokens.dtype, jnp.integer):
-            raise TypeError(f"tokens have dtype {tokens.dtype}; token ids are integers")
+        check_tokens(tokens)
         if isinstance(tokens, Tracer) or not tokens.size:
             return
         known = np.asarray(tokens)  # NumPy, because inside a trace JAX would stage the comparison
@@ -101,8 +101,8 @@ class Head(nnx.Module):
         rngs: where the first weights come from.
 
     Raises:
-        TypeError: if a size is no int.
-        ValueError: if a size is below 1.
+        TypeError: if a size is no int, or x no floating array.
+        ValueError: if a size is below 1, or x's last axis is not `d_model`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -134,5 +134,6 @@ class Head(nnx.Module):
 
 def logits(x: Any, kernel: Any, dtype: Any) -> Any:
     """x @ kernel with operands in `dtype`, summed in float32 (float64 when `dtype` is)."""
+    check_vectors(x, "d_model", kernel.shape[0])
     product = "...d,dv->...v"
     return jnp.einsum(product, x.astype(dtype), kernel.astype(dtype), preferred_element_type=wide_dtype(dtype))

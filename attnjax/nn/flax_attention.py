@@ -11,9 +11,10 @@ from flax import nnx
 from flax.nnx.nn.dtypes import promote_dtype
 
 from attnjax.attend import attend
-from attnjax.nn.dense import attention_weights
+from attnjax.nn.dense import attention_weights, check_size
+from attnjax.nn.settings import pattern_for
 from attnjax.patterns import Causal, Pattern, PerHead
-from attnjax.shapes import broadcasts, to_rank
+from attnjax.shapes import broadcasts, check_float, check_heads, shown, to_rank
 from attnjax.visible import check_pattern
 
 
@@ -21,7 +22,7 @@ from attnjax.visible import check_pattern
 def attention_fn(pattern: Pattern | PerHead) -> Callable[..., jax.Array]:
     """A function for `nnx.MultiHeadAttention(attention_fn=...)` that attends by `pattern`.
 
-    It takes what flax's `dot_product_attention` takes: query, key and value with any leading axes, `mask`
+    It takes what flax's `dot_product_attention` takes: query, key and value with the same leading axes, `mask`
     (flax's helpers make it of floats: nonzero = may look), `bias`, `is_causal`, `dtype`, `precision`, dropout
     (`broadcast_dropout` drops alike in all sequences and heads, as in flax by default), and
     `sow_weights=True` of the module. `is_causal` and `mask` only narrow the pattern. A query that sees no key
@@ -35,9 +36,9 @@ def attention_fn(pattern: Pattern | PerHead) -> Callable[..., jax.Array]:
 
     Raises:
         TypeError: if `pattern` is not a pattern.
-        ValueError: (the function) if T != S and the pattern depends on positions, as in flax's decode mode,
-            which does not say where the query stands; if dropout is on without an rng; if `input_positions`
-            are given.
+        ValueError: (the function) if query, key, value, bias or mask do not fit together; if T != S and the pattern
+            depends on positions, as in flax's decode mode, which does not say where the query stands; if dropout
+            is on without an rng; if `input_positions` are given.
 
     Example:
         >>> import attnjax as aj, jax.numpy as jnp
@@ -87,10 +88,13 @@ class _AttentionFn:
         if input_positions is not None:
             raise ValueError("input_positions= is for a rope, and attention_fn has none; use nn.Attention")
         query, key, value = promote_dtype((query, key, value), dtype=dtype)
-        pattern = _narrowed(self.pattern, is_causal)
+        _check_shapes(query, key, value)
         lead, (T, N), S = query.shape[:-3], query.shape[-3:-1], key.shape[-3]
+        pattern = pattern_for(_narrowed(self.pattern, is_causal), N)
         _check_lengths(pattern, T, S)
-        q, k, v = (x.reshape(-1, *x.shape[-3:]) for x in (query, key, value))
+        if module is not None:
+            check_size((*lead, N, T, S), "sow_weights=True")
+        q, k, v = (x.reshape(math.prod(lead), *x.shape[-3:]) for x in (query, key, value))
         options = dict(
             bias=None if bias is None else _flat("bias", bias, lead, (N, T, S)),
             mask=None if mask is None else _flat("mask", mask, lead, (N, T, S)) != 0,
@@ -122,7 +126,24 @@ def _flat(name: str, x: Any, lead: tuple[int, ...], last: tuple[int, int, int]) 
     x = to_rank(x, len(lead) + 3)
     if math.prod(x.shape[: len(lead)]) != 1:
         x = jnp.broadcast_to(x, (*lead, *x.shape[len(lead) :]))
-    return x.reshape(-1, *x.shape[len(lead) :])
+    return x.reshape(math.prod(x.shape[: len(lead)]), *x.shape[len(lead) :])
+
+
+def _check_shapes(query: Any, key: Any, value: Any) -> None:
+    """What `attend` checks, of the arrays as they came: their leading axes are about to become one."""
+    check_float(query=query, key=key, value=value)
+    got = f"got {shown(query=query, key=key, value=value)}"
+    if not query.ndim == key.ndim == value.ndim >= 3:
+        raise ValueError(f"query, key and value must be [batch..., length, heads, head size], of one rank; {got}")
+    for rule, sizes in (
+        ("query, key and value must have the same leading axes", [x.shape[:-3] for x in (query, key, value)]),
+        ("key and value must have the same length", [x.shape[-3] for x in (key, value)]),
+        ("key and value must have the same heads", [x.shape[-2] for x in (key, value)]),
+        ("query and key must have the same head size, at least 1", [query.shape[-1] or None, key.shape[-1]]),
+    ):
+        if len(set(sizes)) > 1:
+            raise ValueError(f"{rule}; {got}")
+    check_heads(query.shape[-2], key.shape[-2], got)
 
 
 def _check_lengths(pattern: Any, T: int, S: int) -> None:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Float
 
+from attnjax.nn.inputs import check_vectors
 from attnjax.patterns.checks import integer
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
@@ -35,6 +36,7 @@ class SwiGLU(nnx.Module):
         rngs: where the first weights come from.
 
     Raises:
+        TypeError: if a size is no int, or x no floating array.
         ValueError: if a size is below 1, there is no such activation, or x's last axis is not `d_model`.
 
     Example:
@@ -67,8 +69,7 @@ class SwiGLU(nnx.Module):
     @typing.no_type_check
     def __call__(self, x: Float[jax.Array, "... d_model"]) -> Float[jax.Array, "... d_model"]:
         """Each vector by itself."""
-        if x.ndim == 0 or x.shape[-1] != self.d_model:
-            raise ValueError(f"x{x.shape} does not end in this layer's d_model={self.d_model}")
+        check_vectors(x, "this layer's d_model", self.d_model)
         return self.down(ACTIVATIONS[self.activation](self.gate(x)) * self.up(x))
 
 

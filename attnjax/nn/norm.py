@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Float
 
+from attnjax.nn.inputs import check_vectors
 from attnjax.patterns.checks import integer
 from attnjax.scores import number
 from attnjax.shapes import wide_dtype
@@ -27,7 +28,7 @@ class RMSNorm(nnx.Module):
         param_dtype: dtype of `scale`.
 
     Raises:
-        TypeError: if `eps` is no number.
+        TypeError: if `dim` is no int, `eps` no number, or x no floating array.
         ValueError: if `dim` is below 1, `eps` below 0 or none that float32 holds, or x's last axis is not `dim`.
 
     Example:
@@ -50,8 +51,8 @@ class RMSNorm(nnx.Module):
     @typing.no_type_check
     def __call__(self, x: Float[jax.Array, "... dim"]) -> Float[jax.Array, "... dim"]:
         """Each vector by itself; computed in float32 (float64 for float64 inputs)."""
-        if x.ndim == 0 or x.shape[-1] != self.dim:
-            raise ValueError(f"x{x.shape} does not end in this norm's dim={self.dim}")
+        check_vectors(x, "this norm's dim", self.dim)
+        x = jnp.asarray(x)
         wide = wide_dtype(x.dtype)
         x = x.astype(wide)
         scale = self.scale[...].astype(wide).reshape((1,) * (x.ndim - 1) + (self.dim,))

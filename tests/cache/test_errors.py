@@ -21,7 +21,12 @@ GOOD = dict(batch=2, num_kv_heads=2, head_dim=8, max_length=16)
         ({"num_kv_heads": -1}, ValueError, "num_kv_heads=-1"),
         ({"head_dim": 2.0}, TypeError, "head_dim=2.0 is a float"),
         ({"value_dim": 0}, ValueError, "value_dim=0"),
-        ({"max_length": -5}, ValueError, "max_length=-5"),
+        ({"max_length": -5}, ValueError, "max_length=-5 is too small: it is that of the longest row, at least 1"),
+        ({"max_length": 2**31}, ValueError, "max_length=2147483648 is too large: positions are int32, at most 2147483647"),
+        ({"max_length": 2**31 - 1, "pattern": aj.Causal()}, ValueError,
+         r"keys \(2, 2147483647, 2, 8\) and values .*take 512 GiB in float32, more than there is; take a smaller max_length or batch"),
+        ({"batch": 2**62}, ValueError, r"keys \(4611686018427387904, 4, 2, 8\) .*more than there is"),
+        ({"value_dim": 2**70}, ValueError, "more than there is"),
         ({"dtype": jnp.int8}, TypeError, "dtype=int8 cannot hold keys and values; give float32"),
         ({"dtype": "fast"}, TypeError, "dtype='fast' is not a dtype"),
         ({"dtype": np.float64}, ValueError, "dtype=float64 needs 64-bit types"),
@@ -54,6 +59,9 @@ def chunk(B=2, T=3, N=4, K=2, H=8, h=8, dtype=np.float32):
         (chunk(), {"lengths": [1, 4]}, ValueError, r"lengths\[1\]=4 of a chunk of 3 tokens: it must be 0 to 3"),
         (chunk(), {"lengths": [-1, 3]}, ValueError, r"lengths\[0\]=-1"),
         (chunk(), {"lengths": [1.0, 2.0]}, TypeError, "lengths have dtype float64"),
+        (chunk(), {"lengths": [True, False]}, TypeError, "lengths have dtype bool"),
+        (chunk(), {"lengths": []}, ValueError, r"lengths\(0,\) must hold one length per row: \[2\]"),
+        (chunk(), {"lengths": [1, [2]]}, ValueError, r"lengths=\[1, \[2\]\] is nested"),
         (chunk(), {"scale": float("nan")}, ValueError, "scale=nan must be finite"),
         (chunk(), {"soft_cap": 0}, ValueError, "soft_cap=0"),
         (chunk(), {"backend": "fast"}, ValueError, "backend='fast' is unknown"),
@@ -76,14 +84,45 @@ def test_wrong_rows_and_tokens_are_refused():
             act([0.0])
     with pytest.raises(ValueError, match=r"rows\(3,\) must hold one bool per row"):
         cache.reset(np.ones(3, bool))
-    with pytest.raises(ValueError, match="tokens=-1 is too small"):
-        cache.trim(-1)
-    with pytest.raises(ValueError, match="cannot give back 1 of its 0 tokens"):
-        cache.trim(1)
-    with pytest.raises(ValueError, match=r"tokens\(3,\) must be one number or one per row"):
-        cache.trim([0, 0, 0])
-    with pytest.raises(TypeError, match="tokens have dtype float64"):
-        cache.trim([0.5, 0])
+
+
+@pytest.mark.parametrize(
+    ("tokens", "error", "message"),
+    [
+        (-1, ValueError, "tokens=-1 is too small: a row gives back from 0 to all of its tokens"),
+        ([-1, 0], ValueError, "tokens hold -1; a row gives back from 0 to all"),
+        (jnp.array([0, -1]), ValueError, "tokens hold -1"),
+        (np.int64(-2), ValueError, "tokens hold -2"),
+        (5, ValueError, "row 0 of the cache cannot give back 5 of its 3 tokens: there are only 3"),
+        ([0, 4], ValueError, "row 1 of the cache cannot give back 4 of its 3 tokens: there are only 3"),
+        (2**31, ValueError, "tokens=2147483648 is too large"),
+        (np.array([2**31, 0]), ValueError, "does not fit into int32"),
+        ([0, 0, 0], ValueError, r"tokens\(3,\) must be one number or one per row"),
+        ([], ValueError, r"tokens\(0,\) must be one number or one per row"),
+        ([0.5, 0], TypeError, "tokens have dtype float64"),
+        (True, TypeError, "tokens=True is a bool"),
+        (np.array([True, False]), TypeError, "tokens have dtype bool"),
+        (None, TypeError, "tokens=None is a NoneType"),
+    ],
+    ids=str,
+)
+def test_wrong_numbers_of_tokens_are_refused(tokens, error, message):
+    k, v = chunk()[1:]
+    with pytest.raises(error, match=message):
+        aj.Cache.create(aj.Window(4), **GOOD).append(k, v).trim(tokens)
+
+
+def test_no_rows_are_rows():
+    k, v = chunk()[1:]
+    cache = aj.Cache.create(aj.Window(4), **GOOD).append(k, v)
+    for none in ([], (), np.zeros(0, int)):
+        assert cache.reset(none).length.tolist() == [3, 3]
+        assert cache.fork(none).batch == 0
+    assert cache.reset([True, False]).length.tolist() == [0, 3]
+    with pytest.raises(TypeError, match=r"rows is bool\(2,\)"):
+        cache.fork([True, False])
+    with pytest.raises(TypeError, match=r"rows is float64\(0,\)"):
+        cache.reset(np.zeros(0))
 
 
 def test_a_prefix_arrives_in_one_chunk():

@@ -78,8 +78,11 @@ def test_a_ring_has_no_end():
     o, _ = feed(cache, q, k, v, [50])
     np.testing.assert_allclose(o, aj.attend(q, k, v, aj.Window(4) | aj.Sink(1)), atol=2e-6)
     last = jnp.full((2,), 2**31 - 1, jnp.int32)
-    with pytest.raises(ValueError, match="row 0 of the cache holds 2147483647"):
-        cache.holding(cache.store._replace(length=last), cache.refused).append(k[:, :1], v[:, :1])
+    full = cache.holding(cache.store._replace(length=last - 1), cache.refused).append(k[:, :1], v[:, :1])
+    assert full.length.tolist() == last.tolist()
+    with pytest.raises(ValueError, match="row 0 of the cache holds 2147483647 .* positions are int32, at most 2147483647; reset the row"):
+        full.append(k[:, :1], v[:, :1])
+    assert jax.jit(lambda c: c.append(k[:, :1], v[:, :1]))(full).refused.all()
 
 
 def test_rows_are_reset_and_forked_one_by_one():
@@ -107,6 +110,70 @@ def test_trimming_goes_row_by_row():
     o, _ = cache.step(*(x[:, 9:10] for x in (q, k, v)))
     want, _ = empty(aj.Causal(), k, v).append(k[:, :5], v[:, :5]).step(*(x[:, 9:10] for x in (q, k, v)))
     np.testing.assert_allclose(o[0], want[0], atol=1e-6)
+
+
+def held(cache, row):
+    return [np.asarray(x[row]) for x in cache.store]
+
+
+@pytest.mark.parametrize("pattern", [aj.Window(4) | aj.Sink(1), aj.Prefix(2)], ids=str)
+def test_inside_jit_a_wrong_length_is_refused(pattern):
+    q, k, v = arrays(B=3, T=6)
+    cache = empty(pattern, k, v).append(k[:, :2], v[:, :2])
+    chunk = [x[:, 2:5] for x in (q, k, v)]
+    for lengths in ([4, 3, -1], [2**31 - 1, 0, -(2**31)]):
+        lengths = jnp.array(lengths)
+        o, after = jax.jit(lambda c, n: c.step(*chunk, lengths=n))(cache, lengths)
+        assert after.refused.tolist() == [True, False, True] and np.isnan(o[::2]).all() and np.isfinite(o[1]).all()
+        assert after.length.tolist() == [2, 2 + int(lengths[1]), 2]
+        appended = jax.jit(lambda c, n: c.append(*chunk[1:], lengths=n))(cache, lengths)
+        assert appended.refused.tolist() == [True, False, True]
+        for one in (after, appended):
+            for row in (0, 2):
+                jax.tree.map(np.testing.assert_array_equal, held(one, row), held(cache, row))
+
+
+@pytest.mark.parametrize("pattern", [aj.Prefix(4), aj.PerHead((aj.Prefix(4), aj.Causal(), aj.Window(2), aj.Prefix(4)))], ids=str)
+def test_the_tokens_of_a_prefix_go_together(pattern):
+    q, k, v = arrays(T=7)
+    cache = empty(pattern, k, v).append(k[:, :6], v[:, :6])
+    message = r"row 0 of the cache cannot give back 3 of its 6 tokens: .*prefix\(4\).* shows its first 4 tokens to each other.*at most 2, or all 6"
+    with pytest.raises(ValueError, match=message):
+        cache.trim(3)
+    assert cache.trim([2, 6]).length.tolist() == [4, 0] and cache.trim(2).trim(0).length.tolist() == [4, 4]
+    inside = jax.jit(lambda c, n: c.trim(n))(cache, jnp.array([5, 2]))
+    assert inside.length.tolist() == [6, 4] and inside.refused.tolist() == [True, False]
+    jax.tree.map(np.testing.assert_array_equal, held(inside, 0), held(cache, 0))
+    o, _ = cache.trim(2).step(*(x[:, 4:7] for x in (q, k, v)))
+    np.testing.assert_allclose(o, aj.attend(q, k, v, pattern)[:, 4:7], atol=1e-6)
+
+
+def test_inside_jit_a_row_that_does_not_exist_is_forked_as_new_and_refused():
+    q, k, v = arrays(T=3)
+    cache, rows = empty(aj.Window(4), k, v).append(k, v), jnp.array([1, 2, -1, 0])
+    forked = jax.jit(lambda c, rows: c.fork(rows))(cache, rows)
+    assert forked.length.tolist() == [3, 0, 0, 3] and forked.refused.tolist() == [False, True, True, False]
+    new = empty(aj.Window(4), k, v)
+    for row, source in enumerate((held(cache, 1), held(new, 0), held(new, 0), held(cache, 0))):
+        jax.tree.map(np.testing.assert_array_equal, held(forked, row), source)
+    passed = jax.jit(lambda c, rows: c.reset(rows))(cache, jnp.array([0, 2, -1]))
+    assert passed.length.tolist() == [0, 3] and not passed.refused.any()
+
+
+@pytest.mark.parametrize("pattern", [aj.Window(4) | aj.Sink(1), aj.Strided(4), aj.Prefix(2)], ids=str)
+def test_no_rows_and_no_tokens_go_through(pattern):
+    q, k, v = arrays(T=6)
+    cache = empty(pattern, k, v)
+    for one in (cache, cache.append(k[:, :4], v[:, :4])):
+        o, after = one.step(q[:, :0], k[:, :0], v[:, :0])
+        assert o.shape == (2, 0, 4, 6) and after.length.tolist() == one.length.tolist() and not after.refused.any()
+        o, after = one.step(q[:, :2], k[:, :2], v[:, :2], lengths=[0, 0])
+        assert not np.asarray(o).any() and after.length.tolist() == one.length.tolist() and not after.refused.any()
+    none = cache.fork([])
+    for n, options in ((0, {}), (1, {}), (3, dict(lengths=[])), (3, dict(return_weights=True))):
+        found = none.step(q[:0, :n], k[:0, :n], v[:0, :n], **options)
+        assert found[0].shape == (0, n, 4, 6) and found[1].batch == 0
+    assert none.append(k[:0], v[:0]).reset().trim(1).trim([]).fork([]).batch == 0
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])

@@ -82,6 +82,11 @@ def test_rope_scaling_for_all_layers_or_per_letter():
     assert mixed.rope("L") is None and mixed.rope("G").scaling == record
 
 
+def test_bases_like_patterns_may_be_of_letters_that_no_layer_has():
+    assert Config(**SMALL, layout="G", legend=HYBRID["legend"], theta={"L": 1e4, "G": 1e6}).rope("G") == nn.Rope(1e6)
+    assert Config(**SMALL, layout="G", legend=HYBRID["legend"], rope_scaling={"L": None, "G": YARN}).rope("G").scaling is not None
+
+
 def test_dropout_and_sinks_are_fields():
     config = Config(**SMALL, dropout_rate=0, learned_sinks=True)
     assert config.dropout_rate == 0.0 and config.learned_sinks and not Config(**SMALL).learned_sinks
@@ -115,6 +120,10 @@ def test_dtypes_may_be_text():
         (TypeError, "scaling='yarn' is a str", dict(rope_scaling={"G": "yarn"})),
         (ValueError, "'L', but their theta is None", dict(HYBRID, rope_scaling={"L": YARN}, theta={"L": None, "G": 1e4})),
         (ValueError, "layers 'G', but their theta is None", dict(rope_scaling=YARN, theta=None)),
+        (ValueError, "rope_scaling stretches layers 'L', but no layer is one: num_layers=4 of layout='G' are 'G'", dict(HYBRID, layout="G", rope_scaling={"L": YARN})),
+        (ValueError, "rope_scaling stretches layers 'G', but no layer is one: num_layers=2 of layout='LLG' are 'L'", dict(HYBRID, num_layers=2, rope_scaling={"G": YARN})),
+        (ValueError, "layers 'G', but no layer is one", dict(HYBRID, num_layers=2, rope_scaling={"L": YARN, "G": YARN})),
+        (ValueError, "layers 'L', but their theta is None", dict(HYBRID, num_layers=2, rope_scaling=YARN, theta={"L": None, "G": 1e4})),
         (ValueError, "dropout_rate=1.0 must be at least 0 and below 1", dict(dropout_rate=1.0)),
         (TypeError, "dropout_rate='0.1' is a str", dict(dropout_rate="0.1")),
         (ValueError, "num_heads=2 is not a multiple of num_kv_heads=3", dict(num_kv_heads=3)),

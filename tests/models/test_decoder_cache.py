@@ -85,6 +85,87 @@ def test_rows_are_forked_reset_and_trimmed_in_every_layer():
         caches[5]
 
 
+def assert_rows(caches, before, lengths, refused):
+    """Every layer has these lengths and flags; rows that were refused are as they were."""
+    for one, old in zip(caches, before, strict=True):
+        assert one.length.tolist() == lengths and one.refused.tolist() == refused
+        for x, y in zip(one.store, old.store, strict=True):
+            np.testing.assert_array_equal(np.asarray(x)[refused], np.asarray(y)[refused])
+
+
+# Rings of 8 and caches of all, stacked ones and one left over; after 19 tokens a ring cannot give 3 back.
+TWO_KINDS = dataclasses.replace(HYBRID, legend={"L": "window(8)", "G": "causal()"})
+BOTH_WAYS = pytest.mark.parametrize("config", [
+    pytest.param(TWO_KINDS, id="scan", marks=pytest.mark.slow),
+    pytest.param(dataclasses.replace(TWO_KINDS, layout="GL", num_layers=2), id="loop"),
+])  # fmt: skip
+
+
+@BOTH_WAYS
+def test_a_row_is_trimmed_in_all_layers_or_in_none(config):
+    _, caches = feed(config, TOKENS, [T - 1])
+    trim = jax.jit(lambda caches, tokens: caches.trim(tokens))
+    assert_rows(trim(caches, jnp.array([3, 1])), caches, [T - 1, T - 2], [True, False])
+    assert_rows(trim(caches, jnp.int32(3)), caches, [T - 1] * 2, [True] * 2)
+    assert_rows(trim(caches, jnp.array([-1, T])), caches, [T - 1] * 2, [True] * 2)
+    assert_rows(jax.jit(lambda caches: caches.trim([1, 0]))(caches), caches, [T - 2, T - 1], [False] * 2)
+    for tokens in (3, [0, 3], T, -1, True):
+        with pytest.raises((TypeError, ValueError), match="tokens"):
+            caches.trim(tokens)
+    assert_rows(caches, caches, [T - 1] * 2, [False] * 2)
+
+
+@BOTH_WAYS
+def test_a_row_without_room_in_one_layer_is_refused_by_all(config):
+    _, caches = feed(config, TOKENS, [T - 1])
+    two = TOKENS[:, :2]
+    for lengths, after, refused in (
+        (None, [T - 1, T - 1], [True, True]),
+        ([1, 2], [T, T - 1], [False, True]),
+        ([3, 1], [T - 1, T], [True, False]),
+        ([0, -1], [T - 1, T - 1], [False, True]),
+    ):
+        logits, found = step(config, two, caches, None if lengths is None else jnp.array(lengths))
+        assert_rows(found, caches, after, refused)
+        assert found.refused.tolist() == refused and found.length.tolist() == after
+        np.testing.assert_array_equal(np.isnan(logits), np.broadcast_to(np.array(refused)[:, None, None], logits.shape))
+    # A row that is refused changes nothing for the others.
+    logits, found = step(config, two, caches, jnp.array([1, 2]))
+    other, _ = step(config, two, caches, jnp.array([1, 1]))
+    np.testing.assert_array_equal(logits[0], other[0])
+    later, found = step(config, two, found, jnp.array([0, 1]))
+    assert_rows(found, found, [T, T], [False, True])  # the flag stays, the row goes on
+    np.testing.assert_array_equal(later[1], other[1])
+
+
+def test_a_prefix_that_one_layer_needs_whole_is_taken_by_all_or_none():
+    config = dataclasses.replace(HYBRID, num_layers=2, legend={"L": "window(8)", "G": "prefix(4)"})
+    empty = nnx.merge(*parts(config)).init_cache(batch=2, max_length=T)
+    logits, caches = step(config, TOKENS[:, :5], empty, jnp.array([3, 5]))
+    assert_rows(caches, empty, [0, 5], [True, False])
+    assert np.isnan(logits[0]).all() and np.isfinite(logits[1]).all()
+    trimmed = jax.jit(lambda caches, tokens: caches.trim(tokens))(caches, jnp.array([0, 2]))
+    assert_rows(trimmed, caches, [0, 5], [True, True])
+    with pytest.raises(ValueError, match=r"row 1 .* give back 2 of its 5 tokens: prefix\(4\) shows its first 4"):
+        caches.trim([0, 2])
+    assert_rows(caches.trim([0, 1]), caches, [0, 4], [True, False])
+
+
+def test_no_rows_and_no_tokens_go_through_every_layer():
+    config = dataclasses.replace(TWO_KINDS, num_layers=2)
+    model = nnx.merge(*parts(config))
+    caches = model.init_cache(batch=2, max_length=T)
+    logits, same = step(config, TOKENS[:, :0], caches)
+    assert logits.shape == (2, 0, V) and same.length.tolist() == [0, 0] and not same.refused.any()
+    none = caches.fork([])
+    for lengths in (None, jnp.zeros((0,), jnp.int32)):
+        logits, after = step(config, TOKENS[:0, :3], none, lengths)
+        assert logits.shape == (0, 3, V) and after.length.shape == (0,)
+    assert none.reset([]).trim([]).trim(1).length.shape == (0,)
+    with pytest.raises(ValueError, match="max_length=2147483648 is too large"):
+        model.init_cache(batch=1, max_length=2**31)
+
+
 @pytest.mark.slow
 def test_places_in_the_cache_differ_once_tokens_are_dropped():
     text, _ = feed(HYBRID, TOKENS, [T])
@@ -140,7 +221,7 @@ def test_caches_of_another_model_and_full_ones_are_refused():
         model(TOKENS, cache=nnx.merge(*parts(other)).init_cache(batch=2, max_length=T))
     with pytest.raises(ValueError, match="row 0 of the cache holds 0 tokens and was to get 20 more, but max_length=19"):
         model(TOKENS, cache=model.init_cache(batch=2, max_length=19))
-    with pytest.raises(ValueError, match="batch 3"):
+    with pytest.raises(ValueError, match="tokens of batch 2 came with caches of batch 3"):
         model(TOKENS, cache=model.init_cache(batch=3, max_length=T))
     _, caches = step(HYBRID, TOKENS, model.init_cache(batch=2, max_length=19))
     assert caches.refused.tolist() == [True, True]

@@ -154,6 +154,17 @@ def test_scaled_rotation_equals_positions_divided_by_hand():
     assert abs(slow - run(built(SHALLOW))).max() > 1e-3
 
 
+def test_dynamic_ntk_does_not_count_padding():
+    rule = nn.DynamicScaling(4.0, original_max_position_embeddings=4)
+    model = built(dataclasses.replace(CONFIG, num_layers=4, rope_scaling=rule))
+    alone = run(model, TOKENS[:1])
+    padded = np.concatenate([TOKENS, np.zeros((B, 24), int)], axis=1)
+    ids = np.where(np.arange(T + 24) < np.array([T, T + 24])[:, None], 0, -1)
+    for segments in (Segments(ids), Segments.from_lengths(q=jnp.array([T, T + 24])), Segments(ids, positions="segment")):
+        np.testing.assert_allclose(run(model, padded, segments=segments)[:1, :T], alone, atol=1e-5)
+    assert abs(run(model, padded)[:1, :T] - alone).max() > 1e-2
+
+
 def test_one_program_serves_every_key_and_every_packing():
     chex.clear_trace_counter()
     graph, params = nnx.split(built(SHALLOW), nnx.Param)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from attnjax import models
+from attnjax import models, nn
 from attnjax.models import Config
 from attnjax.models.weights import by_layer, check_fit
 from attnjax.patterns import Causal, PerHead, Sink, Where, Window
@@ -193,6 +193,17 @@ def test_what_is_missing_is_named(folder):
         models.load(folder)
     (folder / "config.json").unlink()
     with pytest.raises(FileNotFoundError, match="config.json"):
+        models.load(folder)
+
+
+def test_a_scaling_that_no_layer_had_is_dropped_and_one_of_no_letter_refused(folder):
+    linear = {"rope_type": "linear", "factor": 2.0}
+    legend = {"L": "window(3) | sink(1)", "G": "causal()", "X": "window(9)"}
+    for scaling, kept in (({"X": linear}, None), ({"X": linear, "L": linear}, {"L": nn.LinearScaling(2.0)}), (None, None)):
+        edit_config(folder, legend=legend, rope_scaling=scaling)
+        assert models.load(folder).config.rope_scaling == kept
+    edit_config(folder, rope_scaling={"Z": linear})
+    with pytest.raises(ValueError, match="rope_scaling letter 'Z' is not in the legend"):
         models.load(folder)
 
 

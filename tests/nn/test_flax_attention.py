@@ -1,5 +1,7 @@
 """attention_fn inside flax's own module, against flax's own attention with the same mask written out."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -149,6 +151,54 @@ def test_what_it_cannot_honour_is_an_error():
         nn.attention_fn(Causal())(q, q, q, mask=jnp.ones((2, 1, 7, 7), bool))
     with pytest.raises(TypeError, match="'causal' is not a pattern"):
         nn.attention_fn("causal")
+
+
+@pytest.mark.parametrize(
+    "error, match, shapes, options",
+    [
+        (ValueError, "the same leading axes; got query(2, 3, 4, 2, 8) key(3, 2, 4, 2, 8) value(3, 2, 4, 2, 8)",
+         ((2, 3, 4, 2, 8), (3, 2, 4, 2, 8), (3, 2, 4, 2, 8)), {}),
+        (ValueError, "the same leading axes; got query(2, 3, 4, 2, 8) key(2, 3, 4, 2, 8) value(3, 2, 4, 2, 8)",
+         ((2, 3, 4, 2, 8), (2, 3, 4, 2, 8), (3, 2, 4, 2, 8)), {}),
+        (ValueError, "the same leading axes; got query(2, 4, 2, 8) key(1, 4, 2, 8)", ((2, 4, 2, 8), (1, 4, 2, 8), (1, 4, 2, 8)), {}),
+        (ValueError, "of one rank; got query(6, 4, 2, 8) key(2, 3, 4, 2, 8)", ((6, 4, 2, 8), (2, 3, 4, 2, 8), (2, 3, 4, 2, 8)), {}),
+        (ValueError, "of one rank; got query(4, 8) key(4, 8) value(4, 8)", ((4, 8),) * 3, {}),
+        (ValueError, "the same length; got query(3, 1, 4, 2, 8)", ((3, 1, 4, 2, 8), (3, 1, 4, 2, 8), (3, 1, 5, 2, 8)), {}),
+        (ValueError, "key and value must have the same heads; got query(4, 2, 8) key(4, 2, 8) value(4, 1, 8)",
+         ((4, 2, 8), (4, 2, 8), (4, 1, 8)), {}),
+        (ValueError, "the same head size, at least 1; got query(3, 1, 4, 2, 8) key(3, 1, 4, 2, 7)",
+         ((3, 1, 4, 2, 8), (3, 1, 4, 2, 7), (3, 1, 4, 2, 8)), {}),
+        (ValueError, "the same head size, at least 1; got query(4, 2, 0)", ((4, 2, 0), (4, 2, 0), (4, 2, 8)), {}),
+        (ValueError, "2 query heads cannot share 3 key/value heads", ((3, 1, 4, 2, 8), (3, 1, 4, 3, 8), (3, 1, 4, 3, 8)), {}),
+        (ValueError, "got query(3, 1, 4, 2, 8) key(3, 1, 4, 3, 8)", ((3, 1, 4, 2, 8), (3, 1, 4, 3, 8), (3, 1, 4, 3, 8)), {}),
+        (ValueError, "has 3 heads, but num_heads=2", ((3, 1, 4, 2, 8),) * 3, dict(pattern=PerHead((Causal(),) * 3))),
+        (ValueError, "bias(3, 2, 1, 4, 4) does not broadcast to the scores [batch..., N, T, S] = (2, 3, 2, 4, 4)",
+         ((2, 3, 4, 2, 8),) * 3, dict(bias=jnp.ones((3, 2, 1, 4, 4)))),
+        (ValueError, "mask(6, 1, 4, 4) does not broadcast to the scores [batch..., N, T, S] = (2, 3, 2, 4, 4)",
+         ((2, 3, 4, 2, 8),) * 3, dict(mask=jnp.ones((6, 1, 4, 4)))),
+        (ValueError, "sow_weights=True would hold (2, 3, 2, 16384, 16384) weights", ((2, 3, 16384, 2, 8),) * 3, dict(module=nnx.Module())),
+        (TypeError, "query has dtype complex64", ((2, 3, 4, 2, 8),) * 3, dict(dtype=jnp.complex64)),
+    ],
+    ids=lambda value: value[:60] if isinstance(value, str) else "",
+)  # fmt: skip
+def test_what_does_not_fit_is_named_as_it_came(error, match, shapes, options):
+    fn = nn.attention_fn(options.get("pattern", Full()))
+    options = {name: value for name, value in options.items() if name != "pattern"}
+    arrays = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    with pytest.raises(error, match=re.escape(match)):
+        jax.eval_shape(lambda *arrays: fn(*arrays, **options), *arrays)
+
+
+def test_sequences_of_a_flax_module_are_not_paired_across_leading_axes():
+    ours, _ = modules(Full())
+    with pytest.raises(ValueError, match=r"leading axes; got query\(2, 3, 7, 4, 2\) key\(3, 2, 7, 4, 2\)"):
+        ours(sample(2, 3, T, 8), sample(3, 2, T, 8))
+
+
+@pytest.mark.parametrize("lead, T", [((0,), 4), ((2, 0), 4), ((2, 3), 0)])
+def test_empty_axes_give_empty_results(lead, T):
+    q, options = sample(*lead, T, 2, 8), dict(bias=sample(*lead, 1, T, T), mask=jnp.ones((*lead, 1, T, T), bool))
+    assert nn.attention_fn(Causal())(q, q, q, **options).shape == q.shape
 
 
 def test_functions_of_equal_patterns_are_equal():
