@@ -10,12 +10,14 @@ import jax.numpy as jnp
 
 from attnjax.dropout import check_rate
 from attnjax.models.layout import Letters, check_letters, layer_letters, read_legend, read_scalings
+from attnjax.models.messages import shown
 from attnjax.nn.mlp import check_activation
-from attnjax.nn.settings import head_sizes, pattern_for
-from attnjax.patterns.checks import integer
+from attnjax.nn.settings import head_sizes, pattern_for, size_of
 from attnjax.rope import Rope
 from attnjax.rope_scaling import Scaling
 from attnjax.scores import check_soft_cap, number
+
+MOST_LAYERS = 2**16  # a letter for each is kept
 
 
 @typing.no_type_check
@@ -104,24 +106,25 @@ class Config:
 
     def __post_init__(self) -> None:
         sizes = head_sizes(self.d_model, self.num_heads, self.num_kv_heads, self.head_dim)
-        for name in ("vocab_size", "num_layers", *(("d_ff",) if self.d_ff is not None else ())):
-            integer(name, getattr(self, name), 1)
+        for name in ("vocab_size", *(("d_ff",) if self.d_ff is not None else ())):
+            size_of(name, getattr(self, name))
+        size_of("num_layers", self.num_layers, MOST_LAYERS)
         self._check_numbers()
         check_activation(self.activation)
         for name in ("dtype", "param_dtype"):
             object.__setattr__(self, name, _float_dtype(name, getattr(self, name)))
         if not isinstance(self.layout, str) or not self.layout:
-            raise ValueError(f"layout={self.layout!r} must be a string of letters such as 'LLLLLG'")
+            raise ValueError(f"layout={shown(self.layout)} must be a string of letters such as 'LLLLLG'")
         object.__setattr__(self, "legend", read_legend(self.legend))
         check_letters(self.layout, self.legend, "layout")
-        for letter in set(self.letters):
+        for letter in set(self.layout[: self.num_layers]):
             pattern_for(self.legend[letter], sizes[1])
         if isinstance(self.theta, Mapping):
             object.__setattr__(self, "theta", Letters(self.theta))
             check_letters(self.theta, self.legend, "theta")
             missing = sorted(set(self.layout) - set(self.theta))
             if missing:
-                raise ValueError(f"theta has no entry for {missing} of the layout; None means no rotation")
+                raise ValueError(f"theta has no entry for {shown(missing)} of the layout; None means no rotation")
         object.__setattr__(self, "rope_scaling", read_scalings(self.rope_scaling, self.legend))
         for letter in set(self.layout):
             rope = self.rope(letter)
@@ -167,7 +170,7 @@ class Config:
         return scaling.get(letter) if isinstance(scaling, Mapping) else scaling
 
     def _check_scaling_is_used(self) -> None:
-        scaled = [letter for letter in self.layout if self._scaling(letter) is not None]
+        scaled = [letter for letter in dict.fromkeys(self.layout) if self._scaling(letter) is not None]
         still = [letter for letter in scaled if self.rope(letter) is None]
         if still and (isinstance(self.rope_scaling, Mapping) or len(still) == len(scaled)):
             raise ValueError(f"rope_scaling stretches layers {still[0]!r}, but their theta is None: no rotation")

@@ -8,17 +8,21 @@ dtype, a shape and a range of bytes, and the bytes. It is read here and not by t
 hands out no bfloat16 as NumPy and would have to read the file a second time for its checksum.
 """
 
+import contextlib
 import hashlib
 import json
 import math
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+
+from attnjax.models.messages import cut, shown
 
 DTYPES = {
     "F64": np.dtype(np.float64),
@@ -64,6 +68,17 @@ def open_file(path: Path) -> BinaryIO:
     return os.fdopen(number, "rb")
 
 
+@contextlib.contextmanager
+def memory_for(what: str) -> Iterator[None]:
+    """Inside the block memory is taken for `what`; a ValueError names it if there is not enough."""
+    try:
+        yield
+    except (MemoryError, jax.errors.JaxRuntimeError) as fault:
+        if not isinstance(fault, MemoryError) and "RESOURCE_EXHAUSTED" not in str(fault):
+            raise
+        raise ValueError(f"{what} do not fit in memory: {cut(fault) or 'none is left'}") from None
+
+
 def read_json(path: Path, limit: int = CONFIG_LIMIT) -> dict[str, Any]:
     """The JSON object that a small file holds."""
     with open_file(path) as file:
@@ -86,14 +101,14 @@ def parse_json(data: bytes, where: str) -> dict[str, Any]:
     except RecursionError:
         raise ValueError(f"{where} is nested too deeply") from None
     except ValueError as fault:
-        raise ValueError(f"{where} is not valid JSON: {fault}") from None
+        raise ValueError(f"{where} is not valid JSON: {cut(fault)}") from None
     if not isinstance(found, dict):
         raise ValueError(f"{where} holds a JSON {type(found).__name__}; it must be an object {{...}}")
     return found
 
 
 def _refuse(word: str) -> float:
-    raise ValueError(f"{word} is not a number")
+    raise ValueError(f"{cut(word, 40)} is not a number")
 
 
 def _finite(text: str) -> float:
@@ -110,7 +125,7 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"the key {key!r} stands twice")
+            raise ValueError(f"the key {shown(key)} stands twice")
         found[key] = value
     return found
 
@@ -161,7 +176,7 @@ class WeightsFile:
         """
         if entry.dtype not in DTYPES.values():
             raise ValueError(
-                f"{self.path}: weight {entry.name!r} is {entry.dtype}, so it is quantised or no weight; only "
+                f"{self.path}: weight {shown(entry.name)} is {entry.dtype}, so it is quantised or no weight; only "
                 f"{', '.join(DTYPES)} are read"
             )
         self.file.seek(len(self.prefix) + entry.start)
@@ -169,10 +184,8 @@ class WeightsFile:
 
     def _bytes(self, entry: Entry) -> bytes:
         size = entry.stop - entry.start
-        try:
+        with memory_for(f"{self.path}: the {size} bytes of {shown(entry.name)}"):
             data = self.file.read(size)
-        except MemoryError:
-            raise ValueError(f"{self.path}: the {size} bytes of {entry.name!r} fit no memory") from None
         if len(data) != size:
             raise ValueError(f"{self.path} became shorter while it was read")
         return data
@@ -200,7 +213,7 @@ class WeightsFile:
             if entry.start != end:
                 how = "overlaps the weight before it" if entry.start < end else "leaves a gap before it"
                 where = f"it starts at {entry.start}, not {end}"
-                raise ValueError(f"{self.path}: weight {entry.name!r} {how}: {where}")
+                raise ValueError(f"{self.path}: weight {shown(entry.name)} {how}: {where}")
             end = entry.stop
         if end != self.num_bytes:
             what = "is truncated" if end > self.num_bytes else "has bytes that belong to no weight"
@@ -208,21 +221,21 @@ class WeightsFile:
         return entries
 
     def _entry(self, name: str, found: Any) -> Entry:
-        where = f"{self.path}: weight {name!r}"
+        where = f"{self.path}: weight {shown(name)}"
         if not isinstance(found, dict) or set(found) != {"dtype", "shape", "data_offsets"}:
             raise ValueError(f"{where} must have exactly dtype, shape and data_offsets")
         dtype, shape, offsets = found["dtype"], found["shape"], found["data_offsets"]
         if not isinstance(dtype, str) or dtype not in self.dtypes:
-            raise ValueError(f"{where} has dtype {dtype!r}; it must be one of {', '.join(self.dtypes)}")
-        if not _sizes(shape) or len(shape) > MOST_AXES:
+            raise ValueError(f"{where} has dtype {shown(dtype)}; it must be one of {', '.join(self.dtypes)}")
+        if not _sizes(shape, MOST_AXES):
             raise ValueError(f"{where} has no valid shape: at most {MOST_AXES} ints of at least 0")
-        if not _sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+        if not _sizes(offsets, 2) or len(offsets) != 2 or offsets[0] > offsets[1]:
             raise ValueError(f"{where} has no valid data_offsets: two ints, 0 <= start <= stop")
         start, stop = offsets
         needed = math.prod(shape) * self.dtypes[dtype].itemsize
         if needed != stop - start:
             raise ValueError(
-                f"{where} has {stop - start} bytes, but {dtype} of shape {tuple(shape)} takes {needed}"
+                f"{where} has {stop - start} bytes, but {dtype} of shape {shown(tuple(shape))} takes {cut(needed, 40)}"
             )
         return Entry(name, self.dtypes[dtype], tuple(shape), start, stop)
 
@@ -232,5 +245,5 @@ def _array(entry: Entry, data: bytes) -> np.ndarray:
     return array.astype(entry.dtype, copy=False).reshape(entry.shape)
 
 
-def _sizes(found: Any) -> bool:
-    return isinstance(found, list) and all(type(size) is int and size >= 0 for size in found)
+def _sizes(found: Any, most: int) -> bool:
+    return isinstance(found, list) and len(found) <= most and all(type(size) is int and size >= 0 for size in found)

@@ -12,7 +12,7 @@ import jax
 
 from attnjax.models.config import Config
 from attnjax.models.decoder import Decoder
-from attnjax.models.files import WeightsFile, open_file, read_json
+from attnjax.models.files import WeightsFile, memory_for, open_file, read_json
 from attnjax.models.gguf_file import open_gguf
 from attnjax.models.gguf_header import MAGIC
 from attnjax.models.huggingface import is_folder, open_folder, refuse_pickle
@@ -26,7 +26,7 @@ from attnjax.models.saved_config import (
     from_json,
 )
 from attnjax.models.source import Source
-from attnjax.models.weights import by_layer, check_fit, check_sizes, filled, skeleton
+from attnjax.models.weights import check_fit, check_sizes, expected, filled, skeleton
 from attnjax.nn.attention import Attention
 from attnjax.patterns import Pattern, PerHead, parse
 from attnjax.visible import check_pattern
@@ -78,12 +78,12 @@ def load(
         ('window(4) | sink(1)', 'bfloat16', 'float32')
     """
     path = Path(path)
-    with _published(path) as source:
+    with memory_for(f"{path}: its weights"), _published(path) as source:
         if source is not None:
             found = read_config(source)
             unstacked = dataclasses.replace(found.config, scan=False)
             return decoder(source, found, _asked_config(unstacked, pattern, dtype, param_dtype))
-    return _saved(path, pattern, dtype, param_dtype)
+        return _saved(path, pattern, dtype, param_dtype)
 
 
 @typing.no_type_check
@@ -128,7 +128,7 @@ def load_attention(
         (2, 'causal()')
     """
     path = Path(path)
-    with _published(path) as source:
+    with memory_for(f"{path}: its weights"), _published(path) as source:
         if source is None:
             raise ValueError(f"{path} was written by models.save: take load(path).block({layer}).attention")
         found = read_config(source)
@@ -163,15 +163,14 @@ def _saved(folder: Path, pattern: Any, dtype: Any, param_dtype: Any) -> Decoder:
     with WeightsFile(folder / WEIGHTS_FILE) as file:
         stored = _stored_config(saved, folder / CONFIG_FILE, file)
         config = _asked_config(stored, pattern, dtype, param_dtype)
-        model = skeleton(stored)
-        check_fit({entry.name: entry for entry in file.entries}, by_layer(model), str(file.path))
+        check_fit({entry.name: entry for entry in file.entries}, expected(stored), str(file.path))
         weights, digest = file.read()
     if digest != saved["weights_sha256"]:
         raise ValueError(
             f"{file.path} is not the file that {CONFIG_FILE} was written with (their checksums differ): it "
             "was damaged, exchanged, or a save was interrupted"
         )
-    return filled(model if config == stored else skeleton(config), weights)
+    return filled(skeleton(config), weights)
 
 
 def _read_config(path: Path) -> dict[str, Any]:
