@@ -124,7 +124,7 @@ class Weights(Mapping[str, np.ndarray]):
         if name.endswith(".kernel"):
             return array.T
         if name.endswith("norm.scale") and self.published.norms_from_1:
-            return np.float32(1) + array.astype(np.float32)
+            return 1 + array.astype(np.result_type(array.dtype, np.float32))
         return array
 
     def __iter__(self) -> Iterator[str]:
