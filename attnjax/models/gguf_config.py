@@ -46,12 +46,11 @@ NEUTRAL: dict[str, Any] = {
     "rope.scaling.yarn_beta_fast": 32.0, "rope.scaling.yarn_beta_slow": 1.0,
     "tensor_data_layout": "Meta AI original pth",
 }  # fmt: skip
-SPLIT = ("split.no", "split.count", "split.tensors.count")  # parts that were merged leave these behind, with a count of 0
+SPLIT = ("split.no", "split.count", "split.tensors.count")  # merged parts leave these behind, with a count of 0
 ELSEWHERE = ("general.", "tokenizer.", "quantize.", "imatrix.")
-NEEDED = (
-    "block_count", "embedding_length", "feed_forward_length", "attention.head_count", "attention.layer_norm_rms_epsilon",
-)  # fmt: skip
-COUNTS = frozenset((*NEEDED[:4], "attention.head_count_kv", "attention.key_length", "context_length"))
+SIZES = ("block_count", "embedding_length", "feed_forward_length", "attention.head_count")
+NEEDED = (*SIZES, "attention.layer_norm_rms_epsilon")
+COUNTS = frozenset((*SIZES, "attention.head_count_kv", "attention.key_length", "context_length"))
 ROPE_FACTORS = "rope_freqs.weight"  # by how much each pair of channels turns slower; in files of Llama 3
 LLAMA_3 = tuple(Llama3Scaling(factor, 1.0, 4.0, 8192) for factor in (8.0, 32.0))  # 3.1 and 3.3; 3.2
 
@@ -160,7 +159,8 @@ def _check_values(name: str, family: Family, own: dict[str, Any], num_weights: i
 
 
 def _refuse(name: str, key: str, value: Any) -> None:
-    raise ValueError(f"{name}.{cut(key, LONGEST)}={shown(value)} is not known for this architecture and may change the result")
+    what = f"{name}.{cut(key, LONGEST)}={shown(value)}"
+    raise ValueError(f"{what} is not known for this architecture and may change the result")
 
 
 def _table(shapes: dict[str, tuple[int, ...]]) -> int:
@@ -233,7 +233,7 @@ def _factor(name: str, own: dict[str, Any]) -> float:
     if len(set(said.values())) > 1:
         both = " and ".join(f"{name}.{key}={value}" for key, value in said.items())
         raise ValueError(f"{both}: two names of one factor")
-    return next(iter(said.values()), 0.0) or 1.0
+    return float(next(iter(said.values()), 0) or 1)
 
 
 def _is_number(value: Any) -> bool:

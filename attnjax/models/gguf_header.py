@@ -23,7 +23,8 @@ VERSIONS = (2, 3)
 HEADER_LIMIT = 256 * 2**20
 # The largest have some dozens, some thousands and half a million; each takes a microsecond or some to read.
 MOST = {"values": 2**12, "weights": 2**16, "texts": 2**21}
-SCALARS = dict(enumerate("B b H h I i f ? str list Q q d".split()))  # GGUF's number of a type -> the code of struct and NumPy
+# GGUF's number of a type -> its code in struct and in NumPy.
+SCALARS = dict(enumerate("B b H h I i f ? str list Q q d".split()))
 STRING, ARRAY, BOOL = "str", "list", "?"
 
 
@@ -97,7 +98,8 @@ def _placed(reader: "_Reader", found: list[tuple[str, Weight]], alignment: Any) 
         if name in weights:
             reader.fail(f"weight {shown(name)} stands twice")
         if weight.start != end:
-            reader.fail(f"weight {shown(name)} starts at byte {weight.start} of the weights, the one before ends at {end}")
+            where = f"starts at byte {weight.start} of the weights, the one before ends at {end}"
+            reader.fail(f"weight {shown(name)} {where}")
         if base + end + weight.size > reader.size:
             last = cut(base + end + weight.size, 40)
             reader.fail(f"it is truncated: weight {shown(name)} {shown(weight.shape)} ends at byte {last}")
@@ -160,7 +162,7 @@ class _Reader:
         return count
 
     def check_count(self, count: int, what: str, of: str = "") -> None:
-        """That so many can follow at all, of which none takes less than 8 bytes, and that no more than some model has do."""
+        """That so many can follow at all, of which none takes less than 8 bytes, and that a model may have them."""
         left, named = self.size - self.position, f"the {count} {what} of {of}" if of else f"{count} {what}"
         if count * 8 > left:
             self.fail(f"{named} cannot fit in the {left} bytes that follow")

@@ -66,7 +66,8 @@ def _of_text_tower(folder: Path, found: dict[str, Any]) -> dict[str, Any]:
         start = next((start for start in TEXT_TOWER if name.startswith(start)), "")
         alone = TEXT_TOWER.get(start, "") + name.removeprefix(start)
         if alone in names:
-            raise ValueError(f"{folder}: weights {shown(names[alone])} and {shown(name)} are the same one of the text tower")
+            both = f"{shown(names[alone])} and {shown(name)}"
+            raise ValueError(f"{folder}: weights {both} are the same one of the text tower")
         names[alone] = name
     return {alone: found[name] for alone, name in names.items()}
 
@@ -93,8 +94,8 @@ def _shards(folder: Path) -> dict[str, set[str]] | None:
     for weight, name in weights.items():
         if not isinstance(name, str) or not SHARD.fullmatch(name):
             raise ValueError(
-                f"{index}: weight {shown(weight)} lies in {shown(name)}; a shard is the plain name of a .safetensors file in "
-                "the same folder"
+                f"{index}: weight {shown(weight)} lies in {shown(name)}; a shard is the plain name of a .safetensors "
+                "file in the same folder"
             )
         shards.setdefault(name, set()).add(weight)
     return shards

@@ -139,7 +139,7 @@ def load_attention(
 def _published(path: Path) -> Iterator[Source | None]:
     """The published model at this path; None if it is a folder that `save` wrote."""
     refuse_pickle(path)
-    if not path.is_dir():
+    if not os.path.isdir(path):
         with open_file(path) as file:
             is_gguf = file.read(len(MAGIC)) == MAGIC
         if not is_gguf:

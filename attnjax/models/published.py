@@ -77,7 +77,8 @@ def decoder(source: Source, published: Published, config: Config) -> Decoder:
         raise ValueError(f"{source.where} is a {published.family}: {published.no_decoder}")
     names = expected(config)
     weights = Weights(source, published, names)
-    weights.check(source.shapes, Named(weights.stored(names.outside), weights.stored(names.layer), names.num_layers, LAYERS))
+    wanted = Named(weights.stored(names.outside), weights.stored(names.layer), config.num_layers, LAYERS)
+    weights.check(source.shapes, wanted)
     if config.tie_embeddings and HEAD in source.shapes:
         _check_tied(source)
     return filled(skeleton(config), weights)

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from attnjax.models.config import MOST_LAYERS
 from attnjax.models.messages import nearest, shown
+from attnjax.patterns.checks import LARGEST as LARGEST_SIZE
 
 NEEDED = object()  # stands for the default of a field that has none
 
@@ -102,6 +104,9 @@ def check_unused(family: str, name: str, value: Any, known: Mapping[str, Any]) -
 def _check_kind(name: str, value: Any) -> None:
     if name in COUNTS and not (type(value) is int and value >= 1):
         raise ValueError(f"{name}={shown(value)} must be an int of at least 1")
+    most = MOST_LAYERS if name == "num_hidden_layers" else LARGEST_SIZE
+    if (name in COUNTS or name == "max_window_layers") and type(value) is int and value > most:
+        raise ValueError(f"{name}={value} is too large: it is at most {most}")
     if name == "max_window_layers" and not (type(value) is int and value >= 0):
         raise ValueError(f"{name}={shown(value)} must be an int of at least 0")
     if name in NUMBERS and not (type(value) in (int, float) and 0 <= value <= LARGEST):  # NaN is neither

@@ -88,9 +88,10 @@ def _rule(rule: Any, name: str, f: Mapping[str, Any], base: float) -> tuple[floa
     length = f["max_position_embeddings"]
     if kind in FROM_LENGTH and given.setdefault("original_max_position_embeddings", length) != length:
         if kind == "dynamic":  # Hugging Face counts from max_position_embeddings, whatever stands here
+            said = shown(given["original_max_position_embeddings"])
             raise ValueError(
-                f"{name}: original_max_position_embeddings={shown(given['original_max_position_embeddings'])} of rope_type "
-                f"'dynamic' is not supported unless it is max_position_embeddings={length!r}"
+                f"{name}: original_max_position_embeddings={said} of rope_type 'dynamic' is not supported unless it is "
+                f"max_position_embeddings={length!r}"
             )
     try:
         return base, read_scaling({"rope_type": kind, **given})

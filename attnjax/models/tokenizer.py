@@ -19,7 +19,7 @@ FILE = "tokenizer.json"
 FILE_LIMIT = 128 * 2**20  # those of a quarter of a million words take 30 MB
 UNKNOWN, CONTROL, USER = 2, 3, 4  # kinds of tokens that text is searched for before it is cut into words
 DIGITS_ALONE = {"gpt-2": False, "smollm": True}
-# What the format's reader takes for these pre-tokenizers where a value is missing: nothing is added, and the ids are 11.
+# What the format's reader takes for these two where a value is missing: nothing is added, and the ids are 11.
 BEGIN_AND_END = 11
 NOT_HERE = "add_space_prefix", "add_sep_token", "remove_extra_whitespaces"
 LONGEST_PADDING = 2**20
@@ -59,7 +59,7 @@ def tokenizer(path: str | os.PathLike) -> Any:
     except ImportError:
         raise ImportError("text is cut into tokens by the tokenizers package: pip install 'attnjax[models]'") from None
     path = Path(path)
-    where = path / FILE if path.is_dir() else path
+    where = path / FILE if os.path.isdir(path) else path
     with _faults_of(where):
         if where.name == FILE:
             found = tokenizers.Tokenizer.from_buffer(_whole(where))
@@ -104,8 +104,8 @@ def _try_out(found: Any) -> None:
         raise ValueError(f"it fills up texts to {longest} tokens; at most {LONGEST_PADDING} are supported")
     parts = found.normalizer, found.pre_tokenizer, found.decoder, found.post_processor
     rules = [b"" if part is None else part.__getstate__() for part in parts]
-    added = [len(text) + 1 for rule in rules[:3] for text in re.findall(rb'"(?:content|prepend)":"((?:[^"\\]|\\.)*)', rule)]
-    if math.prod(added) > 1000 or len(rules[3]) > 2**16:
+    added = re.findall(rb'"(?:content|prepend)":"((?:[^"\\]|\\.)*)', b"".join(rules[:3]))
+    if math.prod(len(text) + 1 for text in added) > 1000 or len(rules[3]) > 2**16:
         return
     named = sorted({*"a1 \n", *b"".join(rules[:2]).decode(errors="ignore")})[:256]
     for text in ("", "".join(f"{character * 40}\n" for character in named)):
