@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -40,6 +41,7 @@ OTHER_DTYPES = {
 # A hundred thousand weights fit; parsing what fits takes a few hundred MB at worst.
 HEADER_LIMIT = 16 * 2**20
 CONFIG_LIMIT = 2**20
+LARGE_NUMBER = re.compile(rb"\d{21}|\d[eE]\+?\d{3}")  # or what looks like one inside a text
 MOST_AXES = 8  # a product of a million sizes would take hours
 
 
@@ -90,14 +92,10 @@ def read_json(path: Path, limit: int = CONFIG_LIMIT) -> dict[str, Any]:
 
 def parse_json(data: bytes, where: str) -> dict[str, Any]:
     """A JSON object, strictly: UTF-8, no key twice, no NaN or infinity, no endless int or nesting."""
+    # A call for each number takes long for millions of them, and is only needed where one can be too large.
+    numbers: dict[str, Any] = dict(parse_float=_finite, parse_int=_short) if LARGE_NUMBER.search(data) else {}
     try:
-        found = json.loads(
-            data.decode(),
-            parse_constant=_refuse,
-            parse_float=_finite,
-            parse_int=_short,
-            object_pairs_hook=_each_key_once,
-        )
+        found = json.loads(data.decode(), parse_constant=_refuse, object_pairs_hook=_each_key_once, **numbers)
     except RecursionError:
         raise ValueError(f"{where} is nested too deeply") from None
     except ValueError as fault:
@@ -122,11 +120,11 @@ def _short(text: str) -> int:
 
 
 def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {shown(key)} stands twice")
-        found[key] = value
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+        raise ValueError(f"the key {shown(twice)} stands twice")
     return found
 
 
@@ -221,23 +219,24 @@ class WeightsFile:
         return entries
 
     def _entry(self, name: str, found: Any) -> Entry:
-        where = f"{self.path}: weight {shown(name)}"
-        if not isinstance(found, dict) or set(found) != {"dtype", "shape", "data_offsets"}:
-            raise ValueError(f"{where} must have exactly dtype, shape and data_offsets")
+        if not isinstance(found, dict) or found.keys() != {"dtype", "shape", "data_offsets"}:
+            raise self._fault(name, "must have exactly dtype, shape and data_offsets")
         dtype, shape, offsets = found["dtype"], found["shape"], found["data_offsets"]
         if not isinstance(dtype, str) or dtype not in self.dtypes:
-            raise ValueError(f"{where} has dtype {shown(dtype)}; it must be one of {', '.join(self.dtypes)}")
+            raise self._fault(name, f"has dtype {shown(dtype)}; it must be one of {', '.join(self.dtypes)}")
         if not _sizes(shape, MOST_AXES):
-            raise ValueError(f"{where} has no valid shape: at most {MOST_AXES} ints of at least 0")
+            raise self._fault(name, f"has no valid shape: at most {MOST_AXES} ints of at least 0")
         if not _sizes(offsets, 2) or len(offsets) != 2 or offsets[0] > offsets[1]:
-            raise ValueError(f"{where} has no valid data_offsets: two ints, 0 <= start <= stop")
+            raise self._fault(name, "has no valid data_offsets: two ints, 0 <= start <= stop")
         start, stop = offsets
         needed = math.prod(shape) * self.dtypes[dtype].itemsize
         if needed != stop - start:
-            raise ValueError(
-                f"{where} has {stop - start} bytes, but {dtype} of shape {shown(tuple(shape))} takes {cut(needed, 40)}"
-            )
+            takes = f"{dtype} of shape {shown(tuple(shape))} takes {cut(needed, 40)}"
+            raise self._fault(name, f"has {stop - start} bytes, but {takes}")
         return Entry(name, self.dtypes[dtype], tuple(shape), start, stop)
+
+    def _fault(self, name: str, what: str) -> ValueError:
+        return ValueError(f"{self.path}: weight {shown(name)} {what}")
 
 
 def _array(entry: Entry, data: bytes) -> np.ndarray:

@@ -41,7 +41,7 @@ def load(
     param_dtype: Any = None,
 ) -> Decoder:
     """Reads a model that `save` wrote, bit for bit, or one that was published as a Hugging Face folder or as a GGUF
-    file: Llama (and SmolLM2), Mistral, Qwen2, Qwen3, Gemma 2, Gemma 3 (text).
+    file: Llama (and SmolLM2), Mistral, Qwen2, Qwen3, Gemma 2, Gemma 3 (its text tower).
 
     The files are not trusted: nothing in them is unpickled or executed, and every claim is checked. A published
     model gets the pattern, rotation and options that its config.json says; a field that changes the result and is not
@@ -63,7 +63,7 @@ def load(
         TypeError: if `pattern` or a dtype is none.
         ValueError: if a file is damaged, manipulated, of a later format, a pickle or of another kind, naming the
             file and what is wrong; if a published config has an unknown family or a field that is not supported, or
-            a weight is missing, unknown or misshapen; if `pattern` does not parse, does not fit or sees the future;
+            a weight is missing, unknown, misshapen or too large for the memory; if `pattern` does not parse, does not fit or sees the future;
             if weights would be float64 while JAX has that switched off, or do not fit `param_dtype`.
 
     Example:
