@@ -63,8 +63,9 @@ def load(
         TypeError: if `pattern` or a dtype is none.
         ValueError: if a file is damaged, manipulated, of a later format, a pickle or of another kind, naming the
             file and what is wrong; if a published config has an unknown family or a field that is not supported, or
-            a weight is missing, unknown, misshapen or too large for the memory; if `pattern` does not parse, does not fit or sees the future;
-            if weights would be float64 while JAX has that switched off, or do not fit `param_dtype`.
+            a weight is missing, unknown, misshapen or too large for the memory; if `pattern` does not parse, does not
+            fit or sees the future; if weights would be float64 while JAX has that switched off, or do not fit
+            `param_dtype`.
 
     Example:
         >>> import tempfile
