@@ -29,6 +29,7 @@ from attnjax.models.source import Source
 from attnjax.models.weights import check_fit, check_sizes, expected, filled, skeleton
 from attnjax.nn.attention import Attention
 from attnjax.patterns import Pattern, PerHead, parse
+from attnjax.patterns.checks import integer
 from attnjax.visible import check_pattern
 
 
@@ -111,7 +112,7 @@ def load_attention(
 
     Raises:
         IndexError: if there is no such layer.
-        FileNotFoundError, TypeError, ValueError: as `load`.
+        FileNotFoundError, TypeError, ValueError: as `load`; a layer that is no int is a TypeError.
 
     Example:
         >>> import json, pathlib, tempfile
@@ -128,7 +129,7 @@ def load_attention(
         >>> layer.num_heads, str(layer.pattern)
         (2, 'causal()')
     """
-    path = Path(path)
+    path, layer = Path(path), integer("layer", layer)
     with memory_for(f"{path}: its weights"), _published(path) as source:
         if source is None:
             raise ValueError(f"{path} was written by models.save: take load(path).block({layer}).attention")

@@ -1,6 +1,7 @@
 """Text to token ids and back, as a published model's own files say it."""
 
 import contextlib
+import itertools
 import math
 import os
 import re
@@ -82,7 +83,7 @@ def _faults_of(where: Path) -> Iterator[None]:
         # The tokenizers package raises bare Exceptions, and panics, which are not even that.
         if not isinstance(fault, Exception) and type(fault).__name__ != "PanicException":
             raise
-        raise ValueError(cut(fault) if str(where) in str(fault) else f"{where}: {cut(fault)}") from None
+        raise ValueError(str(fault) if str(where) in str(fault) else f"{where}: {cut(fault)}") from None
 
 
 def _whole(path: Path) -> bytes:
@@ -97,7 +98,8 @@ def _try_out(found: Any) -> None:
     """Lets it work on a few texts, since a damaged one may panic as late as there, in whoever's hands it is then.
 
     Its errors are no reason to refuse it (it may have no word for some text), and texts that it could make very long
-    are not tried. Runs of each character that its own rules name bring out expressions that backtrack for ever.
+    are not tried. Runs of what its own rules name, one or two characters long, bring out expressions that backtrack for
+    ever.
     """
     longest = max((found.padding or {}).get(name) or 0 for name in ("length", "pad_to_multiple_of"))
     if longest > LONGEST_PADDING:
@@ -107,8 +109,9 @@ def _try_out(found: Any) -> None:
     added = re.findall(rb'"(?:content|prepend)":"((?:[^"\\]|\\.)*)', b"".join(rules[:3]))
     if math.prod(len(text) + 1 for text in added) > 1000 or len(rules[3]) > 2**16:
         return
-    named = sorted({*"a1 \n", *b"".join(rules[:2]).decode(errors="ignore")})[:256]
-    for text in ("", "".join(f"{character * 40}\n" for character in named)):
+    named = "aa11  \n\n" + b"".join(rules[:2]).decode(errors="ignore")[:2**16]
+    runs = sorted({*named, *map("".join, itertools.pairwise(named))})[:1000]
+    for text in ("", "".join(f"{run * 40}\n" for run in runs)):
         with contextlib.suppress(Exception):
             found.encode(text)
     with contextlib.suppress(Exception):

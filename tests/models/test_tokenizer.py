@@ -123,6 +123,7 @@ HOSTILE = {
     "an expression that backtracks": {"pre_tokenizer": split("(a+)+b")},
     "one on words": {"pre_tokenizer": split(r"(\w+\s?)+$x")},
     "one on another letter": {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Whitespace"}, split("(qq?)+z")]}},
+    "one on two letters": {"pre_tokenizer": split("((qx)+)+z")},
     "one in the normalizer": {"normalizer": {"type": "Replace", "pattern": {"Regex": "(a|a)*c"}, "content": "d"}},
     "a stride that is too long": {"truncation": {"max_length": 3, "stride": 3, "strategy": "LongestFirst", "direction": "Right"}},
     "padding that fits nowhere": {"padding": {"strategy": {"Fixed": 10**13}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "?"}},
