@@ -10,13 +10,15 @@ import jax.numpy as jnp
 
 from attnjax.dropout import check_rate
 from attnjax.models.layout import Letters, check_letters, layer_letters, read_legend, read_scalings
+from attnjax.models.messages import shown
 from attnjax.nn.mlp import check_activation
-from attnjax.nn.settings import head_sizes, pattern_for
-from attnjax.patterns.checks import integer
+from attnjax.nn.settings import head_sizes, pattern_for, size_of
 from attnjax.rope import Rope
 from attnjax.rope_scaling import Scaling
 from attnjax.scores import check_soft_cap, number
 from attnjax.shapes import wide_dtype
+
+MOST_LAYERS = 2**16  # a letter for each is kept
 
 
 @typing.no_type_check
@@ -105,24 +107,25 @@ class Config:
 
     def __post_init__(self) -> None:
         sizes = head_sizes(self.d_model, self.num_heads, self.num_kv_heads, self.head_dim)
-        for name in ("vocab_size", "num_layers", *(("d_ff",) if self.d_ff is not None else ())):
-            integer(name, getattr(self, name), 1)
+        for name in ("vocab_size", *(("d_ff",) if self.d_ff is not None else ())):
+            size_of(name, getattr(self, name))
+        size_of("num_layers", self.num_layers, MOST_LAYERS)
         for name in ("dtype", "param_dtype"):
             object.__setattr__(self, name, _float_dtype(name, getattr(self, name)))
         self._check_numbers()
         check_activation(self.activation)
         if not isinstance(self.layout, str) or not self.layout:
-            raise ValueError(f"layout={self.layout!r} must be a string of letters such as 'LLLLLG'")
+            raise ValueError(f"layout={shown(self.layout)} must be a string of letters such as 'LLLLLG'")
         object.__setattr__(self, "legend", read_legend(self.legend))
         check_letters(self.layout, self.legend, "layout")
-        for letter in set(self.letters):
+        for letter in set(self.layout[: self.num_layers]):
             pattern_for(self.legend[letter], sizes[1])
         if isinstance(self.theta, Mapping):
             object.__setattr__(self, "theta", Letters(self.theta))
             check_letters(self.theta, self.legend, "theta")
             missing = sorted(set(self.layout) - set(self.theta))
             if missing:
-                raise ValueError(f"theta has no entry for {missing} of the layout; None means no rotation")
+                raise ValueError(f"theta has no entry for {shown(missing)} of the layout; None means no rotation")
         object.__setattr__(self, "rope_scaling", read_scalings(self.rope_scaling, self.legend))
         for letter in set(self.layout):
             rope = self.rope(letter)
@@ -173,8 +176,8 @@ class Config:
         for letter in self.rope_scaling if by_letter else ():
             if letter not in used and self._scaling(letter) is not None:
                 raise ValueError(
-                    f"rope_scaling stretches layers {letter!r}, but no layer is one: num_layers={self.num_layers} of "
-                    f"layout={self.layout!r} are {', '.join(map(repr, used))}; leave it out"
+                    f"rope_scaling stretches layers {shown(letter)}, but no layer is one: num_layers={self.num_layers} of "
+                    f"layout={shown(self.layout)} are {', '.join(map(repr, used))}; leave it out"
                 )
         scaled = [letter for letter in used if self._scaling(letter) is not None]
         still = [letter for letter in scaled if self.rope(letter) is None]

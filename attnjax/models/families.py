@@ -5,14 +5,23 @@ is used, or changes nothing (`published_fields`), or is an error.
 """
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from attnjax.models.config import Config
-from attnjax.models.published_fields import NEEDED, complete
+from attnjax.models.messages import cut, shown
+from attnjax.models.published_fields import NEEDED, check_unused, complete
 from attnjax.models.published_rope import read_rope, read_rope_by_type
 
 SLIDING, FULL = "sliding_attention", "full_attention"
+TEXT, TOWER = "gemma3_text", "gemma3"  # the second is the first with towers beside it
+BESIDE_TEXT = frozenset(
+    "text_config vision_config mm_tokens_per_image boi_token_index eoi_token_index image_token_index boi_token_id "
+    "eoi_token_id image_token_id".split()
+)
+# Families whose names look like those of others.
+OTHERS = frozenset("mixtral ministral mllama llava llada gemma3n gemma3ntext qwen2vl qwen3vl".split())
 LETTERS = {SLIDING: "L", FULL: "G"}
 ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh"}
 EXPERTS = (
@@ -44,17 +53,55 @@ def understand(fields: Mapping[str, Any]) -> Published:
         ValueError: if the family is unknown, or a field is missing, wrong, or not supported and may change the
             result; the message names it.
     """
+    fields = text_fields(fields)
     name = fields.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
-        near = difflib.get_close_matches(str(name), FAMILIES, 1, 0.6)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"model_type={name!r} is not supported; known are {', '.join(FAMILIES)}{hint}")
+        known = ", ".join([*FAMILIES, TOWER])
+        raise ValueError(f"model_type={shown(name)} is not supported; known are {known}{_misspelt(name)}")
     family = FAMILIES[name]
     full = complete(name, fields, family.defaults)
     try:
         return family.read(full)
-    except (TypeError, OverflowError) as fault:
-        raise ValueError(str(fault)) from None
+    except (TypeError, ValueError, OverflowError) as fault:
+        raise ValueError(cut(fault)) from None
+
+
+def text_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields of the text tower where the model has one beside others (Gemma 3 from 4B on); else these very fields.
+
+    Raises:
+        ValueError: if there is none, or a field outside it contradicts it or may change the result.
+    """
+    if fields.get("model_type") != TOWER:
+        return fields
+    text = fields.get("text_config")
+    if not isinstance(text, Mapping) or text.get("model_type", TEXT) != TEXT:
+        raise ValueError(f"text_config={shown(text)} must be an object with the fields of a {TEXT}")
+    if text.get("final_logit_softcapping") is not None:
+        cap = shown(text["final_logit_softcapping"])
+        raise ValueError(f"final_logit_softcapping={cap} in text_config is not supported: not every reader heeds it")
+    defaults = FAMILIES[TEXT].defaults
+    for name, value in fields.items():
+        if name in defaults:
+            inside = text.get(name, defaults[name])
+            if value is not None and value != inside:
+                raise ValueError(f"{name}={shown(value)}, but {name}={shown(inside)} in text_config or by default")
+        elif name not in BESIDE_TEXT:
+            check_unused(TOWER, name, value, defaults)
+    return {**text, "model_type": TEXT}
+
+
+def _misspelt(name: object) -> str:
+    """A hint at the family whose name this looks like, unless it is another's; another number is another model."""
+    names = {_plain(family): family for family in (*FAMILIES, TOWER)}
+    own = _plain(str(name)[:100])
+    same_number = [plain for plain in names if re.sub(r"\D", "", plain) == re.sub(r"\D", "", own)]
+    near = [] if own in OTHERS else difflib.get_close_matches(own, same_number, 1, 0.8)
+    return f"; did you mean {names[near[0]]!r}?" if near else ""
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]", "", name.lower())
 
 
 def shortest_period(letters: str) -> str:
@@ -74,10 +121,10 @@ def _layers(f: Mapping[str, Any], otherwise: Callable[[int], bool]) -> dict[str,
     if types is None:
         types = [SLIDING if otherwise(i) else FULL for i in range(layers)]
     if not isinstance(types, list) or len(types) != layers:
-        raise ValueError(f"layer_types={types!r} must be a list of num_hidden_layers={layers} names")
+        raise ValueError(f"layer_types={shown(types)} must be a list of num_hidden_layers={layers} names")
     for name in types:
         if name not in (SLIDING, FULL):
-            raise ValueError(f"layer_types has {name!r}; known are {SLIDING!r} and {FULL!r}")
+            raise ValueError(f"layer_types has {shown(name)}; known are {SLIDING!r} and {FULL!r}")
     legend = {"G": "causal()"} if FULL in types else {}
     if SLIDING in types:
         if f["sliding_window"] is None:
@@ -91,7 +138,7 @@ def _config(f: Mapping[str, Any], layers: Mapping[str, Any], rope: Mapping[str, 
     newer = f.get("hidden_activation")
     activation = f["hidden_act"] if newer is None else newer
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
-        raise ValueError(f"the activation {activation!r} is not supported, only {', '.join(ACTIVATIONS)}")
+        raise ValueError(f"the activation {shown(activation)} is not supported, only {', '.join(ACTIVATIONS)}")
     return Config(
         vocab_size=f["vocab_size"],
         d_model=f["hidden_size"],
@@ -139,9 +186,10 @@ def _qwen3(f: dict[str, Any]) -> Published:
 def _gemma(f: dict[str, Any]) -> dict[str, Any]:
     """What Gemma 2 and 3 share."""
     if f["hidden_act"] not in (None, f["hidden_activation"]):
-        raise ValueError(f"hidden_act={f['hidden_act']!r} beside hidden_activation={f['hidden_activation']!r}")
+        one, other = shown(f["hidden_act"]), shown(f["hidden_activation"])
+        raise ValueError(f"hidden_act={one} beside hidden_activation={other}")
     if not f["query_pre_attn_scalar"] > 0:
-        raise ValueError(f"query_pre_attn_scalar={f['query_pre_attn_scalar']!r} must be above 0")
+        raise ValueError(f"query_pre_attn_scalar={shown(f['query_pre_attn_scalar'])} must be above 0")
     return dict(
         scale=f["query_pre_attn_scalar"] ** -0.5,
         use_bias=f["attention_bias"],
@@ -193,6 +241,8 @@ GEMMA = dict(
     hidden_act=None, hidden_activation="gelu_pytorch_tanh", num_key_value_heads=4, head_dim=256, attention_bias=False,
     tie_word_embeddings=True, query_pre_attn_scalar=256, layer_types=None, sliding_window=4096,
 )  # fmt: skip
+# The larger ones leave out what is so.
+GEMMA_3 = dict(vocab_size=262208, hidden_size=2304, intermediate_size=9216, num_hidden_layers=26, num_attention_heads=8)
 FAMILIES = {
     "llama": Family(_fields(max_position_embeddings=2048, attention_bias=False, mlp_bias=False), _llama),
     "mistral": Family(
@@ -206,7 +256,7 @@ FAMILIES = {
     ),
     "gemma3_text": Family(
         _fields(
-            **GEMMA, max_position_embeddings=131072, final_logit_softcapping=None, rope_local_base_freq=None,
+            **GEMMA, **GEMMA_3, max_position_embeddings=131072, final_logit_softcapping=None, rope_local_base_freq=None,
             sliding_window_pattern=6, _sliding_window_pattern=None,
         ),
         _gemma3,

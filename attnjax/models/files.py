@@ -8,17 +8,22 @@ dtype, a shape and a range of bytes, and the bytes. It is read here and not by t
 hands out no bfloat16 as NumPy and would have to read the file a second time for its checksum.
 """
 
+import contextlib
 import hashlib
 import json
 import math
 import os
+import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+
+from attnjax.models.messages import cut, shown
 
 DTYPES = {
     "F64": np.dtype(np.float64),
@@ -36,6 +41,7 @@ OTHER_DTYPES = {
 # A hundred thousand weights fit; parsing what fits takes a few hundred MB at worst.
 HEADER_LIMIT = 16 * 2**20
 CONFIG_LIMIT = 2**20
+LARGE_NUMBER = re.compile(rb"\d{21}|\d[eE]\+?\d{3}")  # or what looks like one inside a text
 MOST_AXES = 8  # a product of a million sizes would take hours
 
 
@@ -64,6 +70,17 @@ def open_file(path: Path) -> BinaryIO:
     return os.fdopen(number, "rb")
 
 
+@contextlib.contextmanager
+def memory_for(what: str) -> Iterator[None]:
+    """Inside the block memory is taken for `what`; a ValueError names it if there is not enough."""
+    try:
+        yield
+    except (MemoryError, jax.errors.JaxRuntimeError) as fault:
+        if not isinstance(fault, MemoryError) and "RESOURCE_EXHAUSTED" not in str(fault):
+            raise
+        raise ValueError(f"{what} do not fit in memory: {cut(fault) or 'none is left'}") from None
+
+
 def read_json(path: Path, limit: int = CONFIG_LIMIT) -> dict[str, Any]:
     """The JSON object that a small file holds."""
     with open_file(path) as file:
@@ -75,25 +92,21 @@ def read_json(path: Path, limit: int = CONFIG_LIMIT) -> dict[str, Any]:
 
 def parse_json(data: bytes, where: str) -> dict[str, Any]:
     """A JSON object, strictly: UTF-8, no key twice, no NaN or infinity, no endless int or nesting."""
+    # A call for each number takes long for millions of them, and is only needed where one can be too large.
+    numbers: dict[str, Any] = dict(parse_float=_finite, parse_int=_short) if LARGE_NUMBER.search(data) else {}
     try:
-        found = json.loads(
-            data.decode(),
-            parse_constant=_refuse,
-            parse_float=_finite,
-            parse_int=_short,
-            object_pairs_hook=_each_key_once,
-        )
+        found = json.loads(data.decode(), parse_constant=_refuse, object_pairs_hook=_each_key_once, **numbers)
     except RecursionError:
         raise ValueError(f"{where} is nested too deeply") from None
     except ValueError as fault:
-        raise ValueError(f"{where} is not valid JSON: {fault}") from None
+        raise ValueError(f"{where} is not valid JSON: {cut(fault)}") from None
     if not isinstance(found, dict):
         raise ValueError(f"{where} holds a JSON {type(found).__name__}; it must be an object {{...}}")
     return found
 
 
 def _refuse(word: str) -> float:
-    raise ValueError(f"{word} is not a number")
+    raise ValueError(f"{cut(word, 40)} is not a number")
 
 
 def _finite(text: str) -> float:
@@ -107,11 +120,11 @@ def _short(text: str) -> int:
 
 
 def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {key!r} stands twice")
-        found[key] = value
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+        raise ValueError(f"the key {shown(twice)} stands twice")
     return found
 
 
@@ -161,7 +174,7 @@ class WeightsFile:
         """
         if entry.dtype not in DTYPES.values():
             raise ValueError(
-                f"{self.path}: weight {entry.name!r} is {entry.dtype}, so it is quantised or no weight; only "
+                f"{self.path}: weight {shown(entry.name)} is {entry.dtype}, so it is quantised or no weight; only "
                 f"{', '.join(DTYPES)} are read"
             )
         self.file.seek(len(self.prefix) + entry.start)
@@ -169,10 +182,8 @@ class WeightsFile:
 
     def _bytes(self, entry: Entry) -> bytes:
         size = entry.stop - entry.start
-        try:
+        with memory_for(f"{self.path}: the {size} bytes of {shown(entry.name)}"):
             data = self.file.read(size)
-        except MemoryError:
-            raise ValueError(f"{self.path}: the {size} bytes of {entry.name!r} fit no memory") from None
         if len(data) != size:
             raise ValueError(f"{self.path} became shorter while it was read")
         return data
@@ -200,7 +211,7 @@ class WeightsFile:
             if entry.start != end:
                 how = "overlaps the weight before it" if entry.start < end else "leaves a gap before it"
                 where = f"it starts at {entry.start}, not {end}"
-                raise ValueError(f"{self.path}: weight {entry.name!r} {how}: {where}")
+                raise ValueError(f"{self.path}: weight {shown(entry.name)} {how}: {where}")
             end = entry.stop
         if end != self.num_bytes:
             what = "is truncated" if end > self.num_bytes else "has bytes that belong to no weight"
@@ -208,23 +219,24 @@ class WeightsFile:
         return entries
 
     def _entry(self, name: str, found: Any) -> Entry:
-        where = f"{self.path}: weight {name!r}"
-        if not isinstance(found, dict) or set(found) != {"dtype", "shape", "data_offsets"}:
-            raise ValueError(f"{where} must have exactly dtype, shape and data_offsets")
+        if not isinstance(found, dict) or found.keys() != {"dtype", "shape", "data_offsets"}:
+            raise self._fault(name, "must have exactly dtype, shape and data_offsets")
         dtype, shape, offsets = found["dtype"], found["shape"], found["data_offsets"]
         if not isinstance(dtype, str) or dtype not in self.dtypes:
-            raise ValueError(f"{where} has dtype {dtype!r}; it must be one of {', '.join(self.dtypes)}")
-        if not _sizes(shape) or len(shape) > MOST_AXES:
-            raise ValueError(f"{where} has no valid shape: at most {MOST_AXES} ints of at least 0")
-        if not _sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-            raise ValueError(f"{where} has no valid data_offsets: two ints, 0 <= start <= stop")
+            raise self._fault(name, f"has dtype {shown(dtype)}; it must be one of {', '.join(self.dtypes)}")
+        if not _sizes(shape, MOST_AXES):
+            raise self._fault(name, f"has no valid shape: at most {MOST_AXES} ints of at least 0")
+        if not _sizes(offsets, 2) or len(offsets) != 2 or offsets[0] > offsets[1]:
+            raise self._fault(name, "has no valid data_offsets: two ints, 0 <= start <= stop")
         start, stop = offsets
         needed = math.prod(shape) * self.dtypes[dtype].itemsize
         if needed != stop - start:
-            raise ValueError(
-                f"{where} has {stop - start} bytes, but {dtype} of shape {tuple(shape)} takes {needed}"
-            )
+            takes = f"{dtype} of shape {shown(tuple(shape))} takes {cut(needed, 40)}"
+            raise self._fault(name, f"has {stop - start} bytes, but {takes}")
         return Entry(name, self.dtypes[dtype], tuple(shape), start, stop)
+
+    def _fault(self, name: str, what: str) -> ValueError:
+        return ValueError(f"{self.path}: weight {shown(name)} {what}")
 
 
 def _array(entry: Entry, data: bytes) -> np.ndarray:
@@ -232,5 +244,5 @@ def _array(entry: Entry, data: bytes) -> np.ndarray:
     return array.astype(entry.dtype, copy=False).reshape(entry.shape)
 
 
-def _sizes(found: Any) -> bool:
-    return isinstance(found, list) and all(type(size) is int and size >= 0 for size in found)
+def _sizes(found: Any, most: int) -> bool:
+    return isinstance(found, list) and len(found) <= most and all(type(size) is int and size >= 0 for size in found)

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from attnjax.models.files import open_file
+from attnjax.models.files import memory_for, open_file
 from attnjax.models.gguf_config import ROPE_FACTORS, read_config
 from attnjax.models.gguf_header import Header, Weight, read_header
+from attnjax.models.messages import shown
 from attnjax.models.source import Source
 
 WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
@@ -82,16 +83,18 @@ def _package() -> Any:
 
 def _dequantised(quants: Any, path: Path, name: str, weight: Weight) -> np.ndarray:
     kind = quants.GGMLQuantizationType(weight.kind)
-    with open_file(path) as file:
-        file.seek(weight.start)
-        data = file.read(weight.size)
-    if len(data) != weight.size:
-        raise ValueError("the file became shorter after its header was read")
-    rows = np.frombuffer(data, np.uint8).reshape(*weight.shape[:-1], -1)
-    try:
-        return quants.dequantize(rows, kind).reshape(weight.shape)
-    except NotImplementedError:
-        raise ValueError(f"weight {name!r} is of the kind {kind.name}, which cannot be dequantised") from None
+    with memory_for(f"the {weight.size} bytes of weight {shown(name)} {weight.shape} and its numbers"):
+        with open_file(path) as file:
+            file.seek(weight.start)
+            data = file.read(weight.size)
+        if len(data) != weight.size:
+            raise ValueError("the file became shorter after its header was read")
+        rows = np.frombuffer(data, np.uint8).reshape(*weight.shape[:-1], -1)
+        try:
+            with np.errstate(all="ignore"):  # infinite scales make infinite numbers, as in any other file
+                return quants.dequantize(rows, kind).reshape(weight.shape)
+        except NotImplementedError:
+            raise ValueError(f"weight {shown(name)} is of the kind {kind.name}, which cannot be dequantised") from None
 
 
 def _names(header: Header) -> dict[str, str]:
@@ -108,7 +111,7 @@ def _names(header: Header) -> dict[str, str]:
         elif whole and whole[1] in WHOLE:
             found[f"{WHOLE[whole[1]]}.{whole[2]}"] = name
         else:
-            raise ValueError(f"weight {name!r} is not known for this architecture")
+            raise ValueError(f"weight {shown(name)} is not known for this architecture")
     return found
 
 
@@ -121,6 +124,6 @@ def _as_published(weight: np.ndarray, name: str, architecture: str, config: dict
         return weight
     heads = config["num_attention_heads" if side[1] == "q" else "num_key_value_heads"]
     if weight.shape[0] % (2 * heads):
-        raise ValueError(f"weight {name!r} {weight.shape} cannot hold {heads} heads of even size")
+        raise ValueError(f"weight {shown(name)} {weight.shape} cannot hold {heads} heads of even size")
     # Pairs of neighbouring rows turn together; Hugging Face turns row i of a head with row i + half.
     return weight.reshape(heads, -1, 2, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)

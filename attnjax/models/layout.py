@@ -8,6 +8,7 @@ which is what lets them be stacked and scanned.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from attnjax.models.messages import cut, shown
 from attnjax.patterns import Pattern, PerHead, parse
 from attnjax.rope_scaling import read_scaling
 
@@ -20,17 +21,14 @@ class Letters(Mapping[str, Any]):
     def __init__(self, items: Mapping[str, Any]):
         for letter in items:
             if not isinstance(letter, str) or len(letter) != 1:
-                raise ValueError(f"{letter!r} is not a letter: a key stands for one character of the layout")
-        self._items = tuple(sorted(items.items()))
+                raise ValueError(f"{shown(letter)} is not a letter: a key stands for one character of the layout")
+        self._items = dict(sorted(items.items()))
 
     def __getitem__(self, letter: str) -> Any:
-        for known, value in self._items:
-            if known == letter:
-                return value
-        raise KeyError(letter)
+        return self._items[letter]
 
     def __iter__(self) -> Iterator[str]:
-        return (letter for letter, _ in self._items)
+        return iter(self._items)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -39,25 +37,25 @@ class Letters(Mapping[str, Any]):
         return isinstance(other, Mapping) and dict(self) == dict(other)
 
     def __hash__(self) -> int:
-        return hash(self._items)
+        return hash(tuple(self._items.items()))
 
     def __repr__(self) -> str:
-        return "{" + ", ".join(f"{letter!r}: {str(value)!r}" for letter, value in self._items) + "}"
+        return "{" + ", ".join(f"{letter!r}: {str(value)!r}" for letter, value in self._items.items()) + "}"
 
 
 def read_legend(legend: Any) -> Letters:
     """Letters to patterns; a pattern may be given as its text."""
     if not isinstance(legend, Mapping) or not legend:
-        raise TypeError(f"legend={legend!r} must map letters to patterns, e.g. {{'G': 'causal()'}}")
+        raise TypeError(f"legend={shown(legend)} must map letters to patterns, e.g. {{'G': 'causal()'}}")
     patterns = {}
     for letter, pattern in legend.items():
         if isinstance(pattern, str):
             try:
                 pattern = parse(pattern)
             except ValueError as fault:
-                raise ValueError(f"legend[{letter!r}]: {fault}") from None
+                raise ValueError(f"legend[{shown(letter)}]: {cut(fault)}") from None
         if not isinstance(pattern, (Pattern, PerHead)):
-            raise TypeError(f"legend[{letter!r}]={pattern!r} is not a pattern; give one or its text")
+            raise TypeError(f"legend[{shown(letter)}]={shown(pattern)} is not a pattern; give one or its text")
         patterns[letter] = pattern
     return Letters(patterns)
 
@@ -74,8 +72,8 @@ def check_letters(letters: Any, known: Mapping[str, Any], what: str) -> None:
     """Raises an error that names the first letter that is not `known`, and the nearest one that is."""
     for letter in letters:
         if letter not in known:
-            names, near = ", ".join(map(repr, known)), nearest(letter, known)
-            raise ValueError(f"{what} letter {letter!r} is not in the legend {names}; did you mean {near!r}?")
+            names, near = cut(", ".join(map(repr, known)), 100), nearest(letter, known)
+            raise ValueError(f"{what} letter {shown(letter)} is not in the legend {names}; did you mean {near!r}?")
 
 
 def nearest(letter: str, known: Mapping[str, Any]) -> str:

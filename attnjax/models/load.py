@@ -12,7 +12,7 @@ import jax
 
 from attnjax.models.config import Config
 from attnjax.models.decoder import Decoder
-from attnjax.models.files import WeightsFile, open_file, read_json
+from attnjax.models.files import WeightsFile, memory_for, open_file, read_json
 from attnjax.models.gguf_file import open_gguf
 from attnjax.models.gguf_header import MAGIC
 from attnjax.models.huggingface import is_folder, open_folder, refuse_pickle
@@ -26,9 +26,10 @@ from attnjax.models.saved_config import (
     from_json,
 )
 from attnjax.models.source import Source
-from attnjax.models.weights import by_layer, check_fit, check_sizes, filled, skeleton
+from attnjax.models.weights import check_fit, check_sizes, expected, filled, skeleton
 from attnjax.nn.attention import Attention
 from attnjax.patterns import Pattern, PerHead, parse
+from attnjax.patterns.checks import integer
 from attnjax.visible import check_pattern
 
 
@@ -41,7 +42,7 @@ def load(
     param_dtype: Any = None,
 ) -> Decoder:
     """Reads a model that `save` wrote, bit for bit, or one that was published as a Hugging Face folder or as a GGUF
-    file: Llama (and SmolLM2), Mistral, Qwen2, Qwen3, Gemma 2, Gemma 3 (text).
+    file: Llama (and SmolLM2), Mistral, Qwen2, Qwen3, Gemma 2, Gemma 3 (its text tower).
 
     The files are not trusted: nothing in them is unpickled or executed, and every claim is checked. A published
     model gets the pattern, rotation and options that its config.json says; a field that changes the result and is not
@@ -63,8 +64,9 @@ def load(
         TypeError: if `pattern` or a dtype is none.
         ValueError: if a file is damaged, manipulated, of a later format, a pickle or of another kind, naming the
             file and what is wrong; if a published config has an unknown family or a field that is not supported, or
-            a weight is missing, unknown or misshapen; if `pattern` does not parse, does not fit or sees the future;
-            if weights would be float64 while JAX has that switched off, or do not fit `param_dtype`.
+            a weight is missing, unknown, misshapen or too large for the memory; if `pattern` does not parse, does not
+            fit or sees the future; if weights would be float64 while JAX has that switched off, or do not fit
+            `param_dtype`.
 
     Example:
         >>> import tempfile
@@ -78,12 +80,12 @@ def load(
         ('window(4) | sink(1)', 'bfloat16', 'float32')
     """
     path = Path(path)
-    with _published(path) as source:
+    with memory_for(f"{path}: its weights"), _published(path) as source:
         if source is not None:
             found = read_config(source)
             unstacked = dataclasses.replace(found.config, scan=False)
             return decoder(source, found, _asked_config(unstacked, pattern, dtype, param_dtype))
-    return _saved(path, pattern, dtype, param_dtype)
+        return _saved(path, pattern, dtype, param_dtype)
 
 
 @typing.no_type_check
@@ -110,7 +112,7 @@ def load_attention(
 
     Raises:
         IndexError: if there is no such layer.
-        FileNotFoundError, TypeError, ValueError: as `load`.
+        FileNotFoundError, TypeError, ValueError: as `load`; a layer that is no int is a TypeError.
 
     Example:
         >>> import json, pathlib, tempfile
@@ -127,8 +129,8 @@ def load_attention(
         >>> layer.num_heads, str(layer.pattern)
         (2, 'causal()')
     """
-    path = Path(path)
-    with _published(path) as source:
+    path, layer = Path(path), integer("layer", layer)
+    with memory_for(f"{path}: its weights"), _published(path) as source:
         if source is None:
             raise ValueError(f"{path} was written by models.save: take load(path).block({layer}).attention")
         found = read_config(source)
@@ -139,7 +141,7 @@ def load_attention(
 def _published(path: Path) -> Iterator[Source | None]:
     """The published model at this path; None if it is a folder that `save` wrote."""
     refuse_pickle(path)
-    if not path.is_dir():
+    if not os.path.isdir(path):
         with open_file(path) as file:
             is_gguf = file.read(len(MAGIC)) == MAGIC
         if not is_gguf:
@@ -163,15 +165,14 @@ def _saved(folder: Path, pattern: Any, dtype: Any, param_dtype: Any) -> Decoder:
     with WeightsFile(folder / WEIGHTS_FILE) as file:
         stored = _stored_config(saved, folder / CONFIG_FILE, file)
         config = _asked_config(stored, pattern, dtype, param_dtype)
-        model = skeleton(stored)
-        check_fit({entry.name: entry for entry in file.entries}, by_layer(model), str(file.path))
+        check_fit({entry.name: entry for entry in file.entries}, expected(stored), str(file.path))
         weights, digest = file.read()
     if digest != saved["weights_sha256"]:
         raise ValueError(
             f"{file.path} is not the file that {CONFIG_FILE} was written with (their checksums differ): it "
             "was damaged, exchanged, or a save was interrupted"
         )
-    return filled(model if config == stored else skeleton(config), weights)
+    return filled(skeleton(config), weights)
 
 
 def _read_config(path: Path) -> dict[str, Any]:

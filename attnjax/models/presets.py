@@ -1,9 +1,9 @@
 """The shapes of well-known models, by name."""
 
-import difflib
 import typing
 
 from attnjax.models.config import Config
+from attnjax.models.messages import nearest, shown
 from attnjax.rope_scaling import YarnScaling
 
 PRESETS: dict[str, Config] = {
@@ -65,6 +65,6 @@ def config(name: str) -> Config:
         (32, 8, 'window(4096)')
     """
     if not isinstance(name, str) or name not in PRESETS:
-        near = difflib.get_close_matches(str(name).lower(), PRESETS, 1, 0.0)[0]
-        raise ValueError(f"there is no model {name!r}, only {', '.join(PRESETS)}; did you mean {near!r}?")
+        near = nearest(str(name).lower(), PRESETS, 0.6)
+        raise ValueError(f"there is no model {shown(name)}, only {', '.join(PRESETS)}{near}")
     return PRESETS[name]

@@ -4,22 +4,21 @@ Hugging Face stores a projection as [out, in], a decoder here as [in, out]. Norm
 to 1 (Gemma) get their 1 here, in float32, as in the original: a model then has one kind of norm, whatever reads it.
 """
 
-import difflib
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from flax import nnx
 
 from attnjax.models.config import Config
 from attnjax.models.decoder import Decoder, make_attention
-from attnjax.models.families import Published, understand
+from attnjax.models.families import Published, text_fields, understand
 from attnjax.models.source import Source
-from attnjax.models.weights import by_layer, check_sizes, fill, filled, shapes_only, skeleton
+from attnjax.models.weights import Named, check_fit, check_sizes, expected, fill, filled, shapes_only, skeleton
 from attnjax.nn.attention import Attention
 
-HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+HEAD, EMBEDDING, LAYERS = "lm_head.weight", "model.embed_tokens.weight", "model.layers."
 # Constants that Llama folders of 2023 store beside the weights.
 CONSTANTS = ".self_attn.rotary_emb.inv_freq"
 PARTS = {
@@ -44,15 +43,23 @@ SIZES = {
 }  # fmt: skip
 
 
+class Stored(NamedTuple):
+    """What is compared of a weight: as it is stored here every dtype fits."""
+
+    shape: tuple[int, ...]
+    dtype: Any = None
+
+
 def read_config(source: Source) -> Published:
     """What the source's config means.
 
     Raises:
         ValueError: if it cannot be understood, or describes a model larger than the source's weights.
     """
-    sizes = {ours: source.config.get(theirs) for ours, theirs in SIZES.items()}
-    sizes = {name: size if type(size) is int else 1 for name, size in sizes.items()}
     try:
+        fields = text_fields(source.config)
+        sizes = {ours: fields.get(theirs) for ours, theirs in SIZES.items()}
+        sizes = {name: size if type(size) is int else 1 for name, size in sizes.items()}
         check_sizes(sizes, len(source.shapes), sum(map(math.prod, source.shapes.values())), "numbers", "the model")
         return understand(source.config)
     except ValueError as fault:
@@ -68,12 +75,13 @@ def decoder(source: Source, published: Published, config: Config) -> Decoder:
     """
     if published.no_decoder is not None:
         raise ValueError(f"{source.where} is a {published.family}: {published.no_decoder}")
-    model = skeleton(config)
-    weights = Weights(source, published, {name: weight.shape for name, weight in by_layer(model).items()})
-    weights.check(source.shapes)
+    names = expected(config)
+    weights = Weights(source, published, names)
+    wanted = Named(weights.stored(names.outside), weights.stored(names.layer), config.num_layers, LAYERS)
+    weights.check(source.shapes, wanted)
     if config.tie_embeddings and HEAD in source.shapes:
         _check_tied(source)
-    return filled(model, weights)
+    return filled(skeleton(config), weights)
 
 
 def attention(source: Source, published: Published, config: Config, layer: int) -> Attention:
@@ -92,9 +100,11 @@ def attention(source: Source, published: Published, config: Config, layer: int) 
         return prefix + ".".join(map(str, path))
 
     flat = nnx.to_flat_state(nnx.state(module))
-    weights = Weights(source, published, {name(path): variable.get_value().shape for path, variable in flat})
-    theirs = f"model.layers.{layer}.self_attn."
-    weights.check({name: shape for name, shape in source.shapes.items() if name.startswith(theirs)})
+    names = {name(path): variable.get_value() for path, variable in flat}
+    weights = Weights(source, published, names)
+    theirs = f"{LAYERS}{layer}.self_attn."
+    found = {name: shape for name, shape in source.shapes.items() if name.startswith(theirs)}
+    weights.check(found, weights.stored(names))
     return fill(module, weights, lambda path: [name(path)])
 
 
@@ -104,42 +114,38 @@ class Weights(Mapping[str, np.ndarray]):
     Args:
         source: where they lie.
         published: what family they are of.
-        shapes: the names and shapes here.
+        names: the names here.
     """
 
-    def __init__(self, source: Source, published: Published, shapes: Mapping[str, tuple[int, ...]]):
-        self.source, self.published, self.shapes = source, published, shapes
+    def __init__(self, source: Source, published: Published, names: Mapping[str, Any]):
+        self.source, self.published, self.names = source, published, names
 
     def __getitem__(self, name: str) -> np.ndarray:
         array = self.source.read(self._theirs(name))
         if name.endswith(".kernel"):
             return array.T
         if name.endswith("norm.scale") and self.published.norms_from_1:
-            return np.float32(1) + array.astype(np.float32)
+            return 1 + array.astype(np.result_type(array.dtype, np.float32))
         return array
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.shapes)
+        return iter(self.names)
 
     def __len__(self) -> int:
-        return len(self.shapes)
+        return len(self.names)
 
-    def check(self, found: Mapping[str, tuple[int, ...]]) -> None:
+    def stored(self, weights: Mapping[str, Any]) -> dict[str, Stored]:
+        """Their name -> how it is stored, for weights named as here; inside a layer both names are without a number."""
+        turned = {name: weight.shape[:: -1 if name.endswith(".kernel") else 1] for name, weight in weights.items()}
+        return {self._theirs(name): Stored(shape) for name, shape in turned.items()}
+
+    def check(self, found: Mapping[str, tuple[int, ...]], wanted: Mapping[str, Stored]) -> None:
         """Raises a ValueError that names a weight that is missing, unknown or misshapen."""
-        where, family = self.source.where, self.published.family
-        wanted = {self._theirs(name): shape[::-1] for name, shape in self.shapes.items()}  # vectors have one axis
-        wanted |= {EMBEDDING: wanted[EMBEDDING][::-1]} if EMBEDDING in wanted else {}
-        optional = {HEAD} if self.published.config.tie_embeddings else set()
-        missing = [name for name in wanted if name not in found]
-        for name in found:
-            if name not in wanted and name not in optional and not name.endswith(CONSTANTS):
-                near = difflib.get_close_matches(name, missing or wanted, 1, 0)
-                raise ValueError(f"{where}: weight {name!r} is not part of this {family}; did you mean {near[0]!r}?")
-        if missing:
-            raise ValueError(f"{where}: weight {missing[0]!r} is missing ({len(missing)} of {len(wanted)} are)")
-        for name, shape in wanted.items():
-            if found[name] != shape:
-                raise ValueError(f"{where}: weight {name!r} has shape {found[name]}, the config asks for {shape}")
+        spare = {HEAD} if self.published.config.tie_embeddings else set()
+        present = {
+            name: Stored(shape) for name, shape in found.items() if name not in spare and not name.endswith(CONSTANTS)
+        }
+        check_fit(present, wanted, self.source.where, self.published.family)
 
     def _theirs(self, name: str) -> str:
         """The name that Hugging Face gives to the weight of this name."""
@@ -147,7 +153,7 @@ class Weights(Mapping[str, np.ndarray]):
         layer = ""
         if part.startswith("layers."):
             _, number, part = part.split(".", 2)
-            layer = f"model.layers.{number}."
+            layer = f"{LAYERS}{number}."
         parts = PARTS | POST_NORMS if self.published.config.post_norms else PARTS
         return f"{layer}{parts[part]}.{LEAVES[leaf]}"
 

@@ -1,8 +1,11 @@
 """The fields of a published config.json: which change nothing, which must be neutral, of what kind the others are."""
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
+
+from attnjax.models.config import MOST_LAYERS
+from attnjax.models.messages import nearest, shown
+from attnjax.patterns.checks import LARGEST as LARGEST_SIZE
 
 NEEDED = object()  # stands for the default of a field that has none
 
@@ -29,6 +32,9 @@ NEUTRAL: dict[str, Any] = {
     "torchscript": False, "use_bfloat16": False, "tf_legacy_loss": False, "pruned_heads": {},
 }  # fmt: skip
 
+# What some folders say a second time, under a name that Hugging Face does not read (Gemma 2 of 9B and 27B; Llama 1).
+SAME = {"sliding_window_size": "sliding_window", "max_sequence_length": "max_position_embeddings"}
+
 LARGEST = 1e30  # float32 holds more, but no model has such a number
 COUNTS = frozenset(
     "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim "
@@ -52,9 +58,10 @@ def complete(family: str, fields: Mapping[str, Any], defaults: Mapping[str, Any]
     Raises:
         ValueError: if one is missing or of the wrong kind, or another one may change the result.
     """
+    fields = _said_once(fields, defaults)
     for name, value in fields.items():
         if name not in defaults:
-            _check_unused(family, name, value, defaults)
+            check_unused(family, name, value, defaults)
     full = {name: fields.get(name, default) for name, default in defaults.items()}
     for name, value in full.items():
         if value is NEEDED:
@@ -64,24 +71,45 @@ def complete(family: str, fields: Mapping[str, Any], defaults: Mapping[str, Any]
     return full
 
 
-def _check_unused(family: str, name: str, value: Any, known: Mapping[str, Any]) -> None:
+def _said_once(fields: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields without second names, which must agree with the first."""
+    found = dict(fields)
+    for second, name in SAME.items():
+        if found.get(second) is not None and name in defaults:
+            value = found.pop(second)
+            # Without a length of its own nothing counts from this one, but a window of that size is not what is read.
+            said = found.setdefault(name, value if name == "max_position_embeddings" else defaults[name])
+            if said != value:
+                raise ValueError(
+                    f"{second}={shown(value)} and {name}={shown(said)} beside each other: two names of one thing, of "
+                    "which the second is read"
+                )
+    return found
+
+
+def check_unused(family: str, name: str, value: Any, known: Mapping[str, Any]) -> None:
+    """Raises a ValueError that names the field if it may change the result."""
     if name in HARMLESS or value is None:
         return
     if name in NEUTRAL:
         if value == NEUTRAL[name] and type(value) is type(NEUTRAL[name]):
             return
-        raise ValueError(f"{name}={value!r} changes the result and is not supported for {family}")
-    near = difflib.get_close_matches(name, known, 1, 0.8)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"the field {name!r} (here {value!r}) is not known for {family} and may change the result{hint}")
+        raise ValueError(f"{name}={shown(value)} changes the result and is not supported for {family}")
+    raise ValueError(
+        f"the field {shown(name)} (here {shown(value)}) is not known for {family} and may change the result"
+        f"{nearest(name, known, 0.8)}"
+    )
 
 
 def _check_kind(name: str, value: Any) -> None:
     if name in COUNTS and not (type(value) is int and value >= 1):
-        raise ValueError(f"{name}={value!r} must be an int of at least 1")
+        raise ValueError(f"{name}={shown(value)} must be an int of at least 1")
+    most = MOST_LAYERS if name == "num_hidden_layers" else LARGEST_SIZE
+    if (name in COUNTS or name == "max_window_layers") and type(value) is int and value > most:
+        raise ValueError(f"{name}={value} is too large: it is at most {most}")
     if name == "max_window_layers" and not (type(value) is int and value >= 0):
-        raise ValueError(f"{name}={value!r} must be an int of at least 0")
+        raise ValueError(f"{name}={shown(value)} must be an int of at least 0")
     if name in NUMBERS and not (type(value) in (int, float) and 0 <= value <= LARGEST):  # NaN is neither
-        raise ValueError(f"{name}={value!r} must be a number from 0 to {LARGEST:.0e}")
+        raise ValueError(f"{name}={shown(value)} must be a number from 0 to {LARGEST:.0e}")
     if name in FLAGS and type(value) is not bool:
-        raise ValueError(f"{name}={value!r} must be true or false")
+        raise ValueError(f"{name}={shown(value)} must be true or false")

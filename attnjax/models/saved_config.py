@@ -1,8 +1,8 @@
 """What config.json of a saved model says: the header, and a Config as JSON and back."""
 
 import dataclasses
-import difflib
 import importlib
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ import numpy as np
 
 from attnjax.models.config import Config
 from attnjax.models.files import DTYPES
+from attnjax.models.messages import cut, nearest, shown
 from attnjax.patterns import Pattern, PerHead, parse
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
@@ -25,6 +26,8 @@ BEFORE: dict[int, dict[str, Any]] = {
     },
 }  # fmt: skip
 KEYS = ("format", "format_version", "library_version", "weights_sha256", "config")
+# The normal form of a pattern of many parts takes long to find: so many it may have in a head, and all together.
+MOST_PARTS, MOST_PARTS_IN_ALL = 64, 2048
 FIELDS = {field.name: field for field in dataclasses.fields(Config)}
 DTYPE_NAMES = tuple(dtype.name for dtype in DTYPES.values())
 
@@ -38,12 +41,12 @@ def header(weights_sha256: str) -> dict[str, Any]:
 def check_header(saved: dict[str, Any]) -> None:
     """Raises a ValueError unless `saved` has the keys of this format, in its name and a version that is read."""
     if saved.get("format") != FORMAT:
-        raise ValueError(f"format={saved.get('format')!r}, but models.load reads {FORMAT!r} only")
+        raise ValueError(f"format={shown(saved.get('format'))}, but models.load reads {FORMAT!r} only")
     version = saved.get("format_version")
     if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
         raise ValueError(
-            f"format_version={version!r}, but this version of attnjax reads 1 to {FORMAT_VERSION}; the file was "
-            f"written by attnjax {saved.get('library_version')!r}"
+            f"format_version={shown(version)}, but this version of attnjax reads 1 to {FORMAT_VERSION}; the file was "
+            f"written by attnjax {shown(saved.get('library_version'))}"
         )
     check_keys(saved, KEYS, "the file")
 
@@ -88,10 +91,11 @@ def from_json(fields: Any) -> Config:
     check_field_types(fields)
     for name in ("dtype", "param_dtype"):
         check_dtype_name(name, fields[name])
+    _check_parts(fields["legend"])
     try:
         return Config(**fields | {"rope_scaling": _used_scaling(fields)})
     except (TypeError, ValueError, OverflowError) as fault:
-        raise ValueError(str(fault)) from None
+        raise ValueError(cut(fault)) from None
 
 
 def _used_scaling(fields: dict[str, Any]) -> Any:
@@ -108,17 +112,16 @@ def check_field_types(fields: Any) -> None:
     check_keys(fields, FIELDS, "config")
     for name, field in FIELDS.items():
         if not _fits(fields[name], field.type):
-            raise ValueError(f"{name}={fields[name]!r} has the wrong type: it takes {field.type}")
+            raise ValueError(f"{name}={shown(fields[name])} has the wrong type: it takes {field.type}")
 
 
 def check_keys(found: Any, wanted: Any, what: str) -> None:
     """Raises a ValueError unless `found` is a dict with exactly the wanted keys."""
     if not isinstance(found, dict):
-        raise ValueError(f"{what} must be an object {{...}}, not {found!r}")
+        raise ValueError(f"{what} must be an object {{...}}, not {shown(found)}")
     for key in found:
         if key not in wanted:
-            near = difflib.get_close_matches(key, wanted, 1, 0)[0]
-            raise ValueError(f"{what} has the unknown key {key!r}; did you mean {near!r}?")
+            raise ValueError(f"{what} has the unknown key {shown(key)}{nearest(key, wanted, 0.6)}")
     for key in wanted:
         if key not in found:
             raise ValueError(f"{what} lacks the key {key!r}")
@@ -128,7 +131,17 @@ def check_dtype_name(name: str, found: Any) -> None:
     """Raises a ValueError unless `found` names a dtype that a saved model can have."""
     if found not in DTYPE_NAMES:
         names = ", ".join(DTYPE_NAMES)
-        raise ValueError(f"{name}={found!r} cannot be saved; a saved model has one of {names}")
+        raise ValueError(f"{name}={shown(found)} cannot be saved; a saved model has one of {names}")
+
+
+def _check_parts(legend: Mapping[str, Any]) -> None:
+    heads = [head for text in legend.values() for head in re.split(r", *(?=[a-z~(])", str(text))]
+    parts = [head.count("(") for head in heads] or [0]
+    if max(parts) > MOST_PARTS or sum(parts) > MOST_PARTS_IN_ALL:
+        raise ValueError(
+            f"legend has {max(parts)} parts in a head and {sum(parts)} in all; in a file these may be {MOST_PARTS} and "
+            f"{MOST_PARTS_IN_ALL}"
+        )
 
 
 def _check_text(letter: str, pattern: Any) -> None:

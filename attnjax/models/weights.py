@@ -1,7 +1,10 @@
 """The weights of a decoder by name, one entry per layer, whether or not its layers are stacked."""
 
-import difflib
-from collections.abc import Callable, Mapping
+import dataclasses
+import functools
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -10,15 +13,83 @@ import numpy as np
 from flax import nnx
 
 from attnjax.models.config import Config
-from attnjax.models.decoder import Decoder
+from attnjax.models.decoder import Decoder, Period
+from attnjax.models.messages import CANDIDATES, nearest, shown
+from attnjax.nn.block import Block
+
+
+class Named(Mapping[str, Any]):
+    """Something for every weight by name, without a list of all: all layers have the same.
+
+    Args:
+        outside: name -> what there is for a weight outside the layers.
+        layer: the same for those of one layer, whose names come after `prefix`, the layer's number and a dot.
+        num_layers: how many there are.
+    """
+
+    def __init__(self, outside: Mapping[str, Any], layer: Mapping[str, Any], num_layers: int, prefix: str = "layers."):
+        self.outside, self.layer, self.num_layers, self.prefix = outside, layer, num_layers, prefix
+        self._name = re.compile(re.escape(prefix) + r"(0|[1-9]\d{0,8})\.(.+)")
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self.outside:
+            return self.outside[name]
+        found = self._name.fullmatch(name)
+        if found is None or int(found[1]) >= self.num_layers:
+            raise KeyError(name)
+        return self.layer[found[2]]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.outside
+        for i in range(self.num_layers):
+            yield from (f"{self.prefix}{i}.{name}" for name in self.layer)
+
+    def __len__(self) -> int:
+        return len(self.outside) + self.num_layers * len(self.layer)
+
+
+@functools.lru_cache(maxsize=16)
+def _of_one_layer(config: Config) -> dict[str, jax.ShapeDtypeStruct]:
+    return by_layer(shapes_only(lambda: Decoder(config, rngs=nnx.Rngs(0))))
+
+
+def expected(config: Config) -> Named:
+    """Name -> shape and dtype of every weight of a decoder of this config; one layer is built, none is allocated."""
+    one = _of_one_layer(_one_layer(config))
+    start = "layers.0."
+    inside = {name.removeprefix(start): weight for name, weight in one.items() if name.startswith(start)}
+    outside = {name: weight for name, weight in one.items() if not name.startswith(start)}
+    return Named(outside, inside, config.num_layers)
+
+
+def _one_layer(config: Config) -> Config:
+    """The same with one layer, unstacked. Patterns and rotations have no weights."""
+    return dataclasses.replace(
+        config, num_layers=1, scan=False, layout="G", legend={"G": "causal()"}, theta=None, rope_scaling=None
+    )
 
 
 def skeleton(config: Config) -> Decoder:
     """The decoder with shapes and dtypes in place of numbers; nothing is drawn or allocated.
 
-    Accepts patterns that see the future: whether they may was decided where the model was built.
+    One layer is built and copied: in others only pattern and rotation differ. Accepts patterns that see the future:
+    whether they may was decided where the model was built.
     """
-    return shapes_only(lambda: Decoder(config, rngs=nnx.Rngs(0), allow_future=True))
+    model = shapes_only(lambda: Decoder(_one_layer(config), rngs=nnx.Rngs(0)))
+    graph, state = nnx.split(model.rest[0])
+    whole = config.num_periods * len(config.layout)
+
+    def block(letter: str, *lead: int) -> Block:
+        stacked = jax.tree.map(lambda weight: jax.ShapeDtypeStruct((*lead, *weight.shape), weight.dtype), state)
+        copy = nnx.merge(graph, stacked)
+        copy.attention.pattern, copy.attention.rope = config.legend[letter], config.rope(letter)
+        return copy
+
+    model.config = config
+    model.rest = nnx.List([block(letter) for letter in config.letters[whole:]])
+    if whole:
+        model.periods = nnx.data(Period([block(letter, config.num_periods) for letter in config.layout]))
+    return model
 
 
 def shapes_only(make: Callable[[], Any]) -> Any:
@@ -89,20 +160,25 @@ def check_sizes(fields: Mapping[str, Any], weights: int, room: int, unit: str, w
         )
 
 
-def check_fit(found: Mapping[str, Any], wanted: Mapping[str, Any], where: str) -> None:
-    """Raises a ValueError that names a weight that is missing, unknown or of another shape or dtype."""
-    missing = [name for name in wanted if name not in found]
+def check_fit(found: Mapping[str, Any], wanted: Mapping[str, Any], where: str, of: str = "model") -> None:
+    """Raises a ValueError that names a weight that is missing, unknown or of another shape or dtype.
+
+    What is found gives the names; the work is in proportion to their number, whatever is wanted.
+    """
     for name in found:
         if name not in wanted:
-            near = difflib.get_close_matches(name, missing or wanted, 1, 0)
-            raise ValueError(f"{where}: weight {name!r} is not part of this model; did you mean {near[0]!r}?")
-    if missing:
-        raise ValueError(f"{where}: weight {missing[0]!r} is missing ({len(missing)} of {len(wanted)} are)")
+            missing = itertools.islice(wanted, len(found) + CANDIDATES)
+            near = [other for other in missing if other not in found] or wanted
+            raise ValueError(f"{where}: weight {shown(name)} is not part of this {of}{nearest(name, near)}")
+    if len(found) < len(wanted):
+        first = next(name for name in wanted if name not in found)
+        missing = len(wanted) - len(found)
+        raise ValueError(f"{where}: weight {first!r} is missing ({missing} of {len(wanted)} are)")
     for name, want in wanted.items():
         shape, dtype = tuple(found[name].shape), found[name].dtype
         if shape != want.shape:
-            raise ValueError(f"{where}: weight {name!r} has shape {shape}, the config asks for {want.shape}")
-        if dtype != want.dtype:
+            raise ValueError(f"{where}: weight {name!r} has shape {shown(shape)}, the config asks for {want.shape}")
+        if want.dtype is not None and want.dtype != dtype:
             raise ValueError(f"{where}: weight {name!r} is {dtype}, the config asks for {want.dtype}")
 
 

@@ -2,23 +2,34 @@
 
 import dataclasses
 import difflib
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from attnjax.patterns import PerHead
-from attnjax.patterns.checks import integer
+from attnjax.patterns.checks import LARGEST, integer
 from attnjax.rope import Rope
 from attnjax.visible import check_pattern
+
+
+def size_of(name: str, value: Any, most: int = LARGEST) -> int:
+    """A size of a model as an int, from 1 to what arrays can have, or an error that names it."""
+    size = integer(name, value, 1)
+    if size > most:
+        number = size if size.bit_length() < 128 else f"2**{size.bit_length() - 1} or more"
+        raise ValueError(f"{name}={number} is too large: it is at most {most}")
+    return size
 
 
 def head_sizes(
     d_model: Any, num_heads: Any, num_kv_heads: Any = None, head_dim: Any = None
 ) -> tuple[int, int, int, int]:
     """(D, N, K, H) as ints that fit together, or an error that names the two that do not."""
-    D, N = integer("d_model", d_model, 1), integer("num_heads", num_heads, 1)
+    D, N = size_of("d_model", d_model), size_of("num_heads", num_heads)
     K = N if num_kv_heads is None else integer("num_kv_heads", num_kv_heads, 1)
     if N % K:
-        near = max(n for n in range(1, N + 1) if N % n == 0 and n <= K)
+        small = [n for n in range(1, math.isqrt(N) + 1) if N % n == 0]
+        near = max(n for n in (*small, *(N // n for n in small)) if n <= K)
         raise ValueError(
             f"num_heads={N} is not a multiple of num_kv_heads={K}; every key head serves the same number of "
             f"query heads, so take num_kv_heads={near} or num_heads={K * -(-N // K)}"
@@ -28,7 +39,7 @@ def head_sizes(
             f"d_model={D} is not a multiple of num_heads={N}; give head_dim= (any size works) or take "
             f"d_model={N * -(-D // N)}"
         )
-    return D, N, K, D // N if head_dim is None else integer("head_dim", head_dim, 1)
+    return D, N, K, D // N if head_dim is None else size_of("head_dim", head_dim)
 
 
 def pattern_for(pattern: Any, num_heads: int) -> Any:

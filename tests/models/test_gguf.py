@@ -103,7 +103,7 @@ def test_gemma_adds_what_llama_cpp_knows_and_takes_1_off_its_norms(tmp_path):
         got = source.read(f"model.layers.0.{ours}.weight")
         np.testing.assert_allclose(got, weights[f"blk.0.{theirs}.weight"].astype(np.float64) - 1, atol=1e-6)
     gemma3 = config_of(tmp_path, {name: value for name, value in values.items() if name != "rope.freq_base"}, architecture="gemma3")
-    assert (gemma3["model_type"], gemma3["rope_theta"], gemma3["rope_local_base_freq"]) == ("gemma3_text", 1e6, 1e4)
+    assert (gemma3["model_type"], gemma3["rope_theta"], gemma3["rope_local_base_freq"]) == ("gemma3_text", 1e4, 1e4)
 
 
 def test_scalings_are_said_as_hugging_face_says_them(tmp_path):

@@ -149,6 +149,9 @@ def test_one_layer_is_read_without_the_rest(tmp_path):
         models.load_attention(folder, 0)
     with pytest.raises(IndexError, match="layer 2 of 2"):
         models.load_attention(folder, 2)
+    for wrong in ("1", 1.0, True, None):
+        with pytest.raises(TypeError, match=f"layer={wrong!r} is a"):
+            models.load_attention(folder, wrong)
 
 
 def test_a_whole_gpt_oss_is_refused_and_the_way_out_named():
