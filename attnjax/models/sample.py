@@ -34,7 +34,7 @@ def check_rule(temperature: Any, top_k: Any, top_p: Any, key: Any, vocab_size: i
             if value is not None:
                 raise ValueError(f"{name}={value} cuts what is drawn from, but without temperature= nothing is drawn")
         return Rule(None, None, None)
-    temperature = number("temperature", temperature, "a constant of the program")
+    temperature = number("temperature", temperature, "a constant of the program", jnp.float64)
     if temperature <= 0:
         raise ValueError(f"temperature={temperature} must be above 0; for the likeliest token leave it None")
     if not SMALLEST <= temperature <= LARGEST:
