@@ -10,12 +10,12 @@ from attnjax.patterns import algebra
 from attnjax.patterns.algebra import FULL, NOTHING, Expr
 from attnjax.patterns.checks import integer, lengths
 from attnjax.patterns.count import BLOCK, count_pairs
-from attnjax.patterns.leaves import Band, Prefix
+from attnjax.patterns.leaves import Band, Prefix, Where
 from attnjax.patterns.parts import Part, classify_parts, parts, shown_by
 from attnjax.patterns.regions import FAR, regions
 from attnjax.patterns.slots import Slots, slots
 from attnjax.patterns.tile import Tile
-from attnjax.patterns.tiles import Rects, classify, may_hold
+from attnjax.patterns.tiles import Rects, classify, everywhere, may_hold
 
 
 class Pattern:
@@ -97,30 +97,18 @@ class Pattern:
     @property
     def sees_future(self) -> bool:
         """Whether some query position >= 0 may look at a later key. Exact, but for `Where`: as declared."""
-        if self._expr == NOTHING:
-            return False
-        atoms, cells = regions(self._expr)
-        everywhere = Rects(*(np.array([v], np.int64) for v in (0, FAR, 0, FAR)))
-        return any(
-            bool(may_hold(cell._replace(d1=min(cell.d1, 0)), cell.table, atoms, everywhere)[0])
-            for cell in cells
-            if cell.d0 < 0
-        )
+        ahead = everywhere(0, d1=0)
+        return any(may_hold(cell, True, ahead)[0] for cell in regions(self._expr).shown)
 
     @property
     def sees_itself(self) -> bool:
         """Whether every query position >= 0 may look at its own key. A `Where` that decides it counts as no."""
-        atoms, full = regions(self._expr).atoms, regions(self._expr).full_table
-        own = Rects(*(np.array([v], np.int64) for v in (0, FAR, 0, FAR)))
-        return not any(
-            may_hold(cell._replace(d0=0, d1=1), full ^ cell.table, atoms, own)[0]
-            for cell in regions(self._expr).cells
-            if cell.d0 <= 0 < cell.d1
-        )
+        own = everywhere(0, d0=0, d1=1)
+        return not any(may_hold(cell, False, own)[0] for cell in regions(self._expr).cells)
 
     def hull(self) -> "Pattern":
         """The band of all diagonals q - k on which anything is visible: a superset that only counts distance."""
-        used = [cell for cell in regions(self._expr).cells if cell.table]
+        used = regions(self._expr).shown
         if not used:
             return Pattern._of(NOTHING)
         low, high = min(cell.d0 for cell in used), max(cell.d1 for cell in used) - 1
@@ -145,7 +133,7 @@ class Pattern:
     @property
     def has_rule(self) -> bool:
         """Whether a `Where` takes part: its tiles are PARTIAL and its counts are evaluated pair by pair."""
-        return any(atom.kind == "rule" for atom in regions(self._expr).atoms)
+        return any(isinstance(leaf, Where) for leaf in algebra.leaves(self._expr))
 
     @typing.no_type_check
     def allows(self, q: Any, k: Any) -> Any:
@@ -235,7 +223,7 @@ class Pattern:
             >>> aj.Window(4).slots(100).size, aj.Chunked(8).slots(100).kind, aj.Strided(4).slots(100).size
             (4, 'chunk', 100)
         """
-        return slots(self._expr, integer("max_length", max_length, 1))
+        return slots((self._expr,), integer("max_length", max_length, 1))
 
     @typing.no_type_check
     def tile(self, q0: Any, q1: Any, k0: Any, k1: Any) -> Any:
@@ -262,7 +250,7 @@ class Pattern:
 
     def tile_in(self, chosen: tuple[Part, ...], q0: Any, q1: Any, k0: Any, k1: Any) -> Any:
         """As `tile`, of these parts alone; PARTIAL where only several of them together show a rectangle."""
-        return tile_states(lambda *rects: classify_parts(self._expr, chosen, Rects(*rects)), q0, q1, k0, k1)
+        return tile_states(lambda *rects: classify_parts(chosen, Rects(*rects)), q0, q1, k0, k1)
 
 
 def tile_states(classify_arrays: Any, q0: Any, q1: Any, k0: Any, k1: Any) -> Any:

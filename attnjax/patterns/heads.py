@@ -9,8 +9,8 @@ import numpy as np
 
 from attnjax import notebook
 from attnjax.patterns.base import Pattern, tile_states
-from attnjax.patterns.checks import lengths
-from attnjax.patterns.slots import Slots
+from attnjax.patterns.checks import integer, lengths
+from attnjax.patterns.slots import Slots, slots
 from attnjax.patterns.tile import Tile
 
 
@@ -113,7 +113,7 @@ class PerHead:
     @typing.no_type_check
     def slots(self, max_length: int) -> Slots:
         """What a cache keeps: whatever any head needs, see `Pattern.slots`."""
-        return self.union().slots(max_length)
+        return slots(tuple(dict.fromkeys(p._expr for p in self.patterns)), integer("max_length", max_length, 1))
 
     def union(self) -> Pattern:
         """What any head may see."""

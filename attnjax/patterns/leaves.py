@@ -75,7 +75,7 @@ class Leaf:
         return self.name, tuple(str(getattr(self, f.name)).lower() for f in dataclasses.fields(self))
 
     def sort_key(self) -> tuple[Any, ...]:
-        return (self.order, *(math.inf if v is None else v for v in dataclasses.astuple(self)))
+        return (self.order, *(math.inf if v is None else v for v in vars(self).values()))
 
 
 @dataclasses.dataclass(frozen=True)
