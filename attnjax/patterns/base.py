@@ -11,6 +11,7 @@ from attnjax.patterns.algebra import FULL, NOTHING, Expr
 from attnjax.patterns.checks import integer, lengths
 from attnjax.patterns.count import BLOCK, count_pairs
 from attnjax.patterns.leaves import Band, Prefix, Where
+from attnjax.patterns.limits import check_size
 from attnjax.patterns.parts import Part, classify_parts, parts, shown_by
 from attnjax.patterns.regions import FAR, regions
 from attnjax.patterns.slots import Slots, slots
@@ -25,8 +26,12 @@ class Pattern:
     compose as sets: `a & b` (both allow), `a | b` (either allows), `~a` (what a hides, the future too). Two
     patterns are equal when their normal forms are; `str` prints that form and `parse` reads it back.
 
+    A pattern holds at most 128 rules in its normal form, nested at most 100 deep, whose numbers cut queries, keys and
+    distances into at most 65,536 regions.
+
     Raises:
         TypeError: if it is called; patterns are made by name.
+        ValueError: of `&` and `|`, if the pattern would be larger than that.
 
     Example:
         >>> import attnjax as aj
@@ -40,10 +45,11 @@ class Pattern:
     _hash: int
 
     def __init__(self) -> None:
-        raise TypeError("patterns are made by name: Window(4), Causal() & ~Sink(1), or parse('window(4)')")
+        raise TypeError("patterns are made by name: Window(4), Causal() & ~Sink(1), or aj.parse('window(4)')")
 
     @staticmethod
     def _of(expr: Expr) -> "Pattern":
+        check_size(expr)
         pattern = object.__new__(Pattern)
         object.__setattr__(pattern, "_expr", expr)
         object.__setattr__(pattern, "_hash", hash(expr))

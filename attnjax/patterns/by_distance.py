@@ -70,11 +70,13 @@ def _in_blocks(rule: Any, q0: int, q1: int, k0: int, k1: int, d: np.ndarray) -> 
 
 
 def _in_rectangles(rule: Any, atoms: list[Atom], q0: int, q1: int, k0: int, k1: int, d: np.ndarray) -> int:
+    """The same pairs, rectangle by rectangle."""
     grids = [np.arange(q0 // atom.size + 1, (q1 - 1) // atom.size + 1) * atom.size for atom in atoms]
     edges = np.unique(np.concatenate([[q0, q1], *grids]))
     starts, ends = edges[:-1], edges[1:]
     begin = {atom: starts // atom.size * atom.size for atom in atoms}  # of the block that these queries are in
-    cuts = np.sort(np.stack([np.full(starts.shape, k0), *begin.values(), np.full(starts.shape, k1)]).clip(k0, k1), axis=0)
+    ends_of_keys = (np.full(starts.shape, k) for k in (k0, k1))
+    cuts = np.sort(np.stack([*ends_of_keys, *begin.values()]).clip(k0, k1), axis=0)
     below = np.concatenate([[0], np.cumsum(d)])
 
     def up_to(u: np.ndarray) -> np.ndarray:

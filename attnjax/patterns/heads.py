@@ -45,7 +45,8 @@ class PerHead:
             if isinstance(p, PerHead):
                 raise TypeError(f"head {i} is a PerHead: PerHead does not nest; list the patterns themselves")
             if not isinstance(p, Pattern):
-                raise TypeError(f"head {i} is a {type(p).__name__}, not a pattern")
+                hint = f"; write aj.parse({p!r})" if isinstance(p, str) else ""
+                raise TypeError(f"head {i} is a {type(p).__name__}, not a pattern{hint}")
         object.__setattr__(self, "patterns", patterns)
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnjax.patterns.algebra import Expr, allows
+from attnjax.patterns.algebra import Expr, allows, fold
 from attnjax.patterns.checks import LARGEST
 from attnjax.patterns.regions import FAR, Answer, Region, regions
 from attnjax.patterns.tile import Tile
@@ -80,12 +80,15 @@ def _shape(cell: Region) -> str:
 
 def shown_by(expr: Expr, chosen: tuple[Part, ...], q: Any, k: Any) -> Any:
     """Which pairs these parts show, elementwise; of a comb the pairs asked about must lie on it."""
-    seen = None
+    seen, whole = None, None
     for part in chosen:
         one = part.bounds(q, k)
         one = (q == q) & (k == k) if one is None else one
-        if not part.plain:
-            one = one & allows(expr, q, k)
+        if not part.plain and part.cell.answer.table is not None:
+            one = one & fold(part.cell.answer.rule, lambda atom: atom.holds(q, k))
+        elif not part.plain:  # of many atoms: the rule is the same in all cells
+            whole = allows(expr, q, k) if whole is None else whole
+            one = one & whole
         seen = one if seen is None else seen | one
     return seen
 
