@@ -64,7 +64,7 @@ def _merged(symbol: str, groups: list[tuple[Any, ...]]) -> set[Any]:
     """
     largest, *others = sorted(groups, key=lambda group: (-len(group), [sort_key(term) for term in group]))
     done = dict.fromkeys(largest)
-    for term in sorted({term for group in others for term in group}, key=sort_key):
+    for term in sorted({term for group in others for term in group} - done.keys(), key=sort_key):
         found = _merge_with(symbol, term, done)
         while found is not None:
             other, term = found

@@ -65,7 +65,7 @@ def _in_blocks(rule: Any, q0: int, q1: int, k0: int, k1: int, d: np.ndarray) -> 
     for one in d.tolist():
         low, high = max(q0, k0 + one) - q0, min(q1, k1 + one) - q0
         held = {atom: x[low:high] >= one for atom, x in inside.items()}
-        total += np.count_nonzero(fold(rule, held.__getitem__))
+        total += int(np.count_nonzero(fold(rule, held.__getitem__)))
     return total
 
 

@@ -1,6 +1,7 @@
 """Checks of the integers that patterns and their questions take."""
 
 import operator
+from typing import Any
 
 LARGEST = 2**31 - 1  # positions are int32 on devices
 STATIC = "it must be an int: take it from the shape of an array, or name it in static_argnums of jax.jit"
@@ -17,8 +18,9 @@ def integer(name: str, value: object, low: int | None = None, rule: str = "", tr
         number = operator.index(value)  # type: ignore[arg-type]  # anything with __index__ is an int
     except TypeError:
         if any(kind.__name__ == "Tracer" for kind in type(value).__mro__):  # jax's; patterns know no jax
-            aval = getattr(value, "aval", "")
-            raise TypeError(f"{name} is traced ({aval}), known only when the program runs; {traced}") from None
+            aval: Any = getattr(value, "aval", None)
+            found = f"{aval.dtype}{list(aval.shape)}"
+            raise TypeError(f"{name} is traced ({found}), known only when the program runs; {traced}") from None
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}; it must be an int") from None
     if low is not None and number < low:
         raise ValueError(f"{name}={number} is too small: {rule or f'it must be at least {low}'}")

@@ -15,13 +15,13 @@ def check_size(expr: Expr) -> None:
     """Raises a ValueError with its numbers if a rule in normal form is too large."""
     if not isinstance(expr, Op):
         return
-    rules = sum(1 for _ in leaves(expr))
-    if rules > MOST_RULES:
-        raise ValueError(f"the pattern would hold {rules} rules; it may hold at most {MOST_RULES}: {WAY_OUT}")
+    used = list(leaves(expr))
+    if len(used) > MOST_RULES:
+        raise ValueError(f"the pattern would hold {len(used)} rules; it may hold at most {MOST_RULES}: {WAY_OUT}")
     depth = _depth(expr)
     if depth > DEEPEST:
         raise ValueError(f"the pattern would nest & and | {depth} deep; it may nest them {DEEPEST} deep: {WAY_OUT}")
-    counts = [len(values) - 1 for values in edges(expr)]
+    counts = [len(values) - 1 for values in edges(used)]
     regions = math.prod(counts)
     if regions > MOST_REGIONS:
         q, k, d = counts

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from attnjax.patterns.algebra import Expr, Not, Op, fold, leaves, resolve
-from attnjax.patterns.leaves import Atom, Corner
+from attnjax.patterns.leaves import Atom, Corner, Leaf
 
 FAR = 1 << 42  # stands for infinity: beyond any position, small enough that sums fit in int64
 MOST_TABLED = 8  # a truth table over n atoms has 2**n bits
@@ -54,7 +54,8 @@ class Regions(NamedTuple):
 @functools.lru_cache(maxsize=1024)
 def regions(expr: Expr) -> Regions:
     """The cells of a rule, neighbours with the same answer merged."""
-    places = {leaf.atom(): i for i, leaf in reversed(list(enumerate(leaves(expr))))}
+    used = list(leaves(expr))
+    places = {leaf.atom(): -i for i, leaf in enumerate(reversed(used))}  # where each atom comes first
     found: dict[Any, Answer] = {True: SHOWN, False: HIDDEN}
     same: dict[Any, Answer] = {}
 
@@ -66,7 +67,7 @@ def regions(expr: Expr) -> Regions:
             found[rule] = new if new.table is None else same.setdefault(new[:2], new)
         return found[rule]
 
-    q_edges, k_edges, d_edges = edges(expr)
+    q_edges, k_edges, d_edges = edges(used)
 
     def diagonals(q: int, k: int) -> tuple[tuple[int, int, Answer], ...]:
         return _runs((d0, d1, answer(Corner(d0, k, q))) for d0, d1 in zip(d_edges, d_edges[1:], strict=False))
@@ -80,9 +81,9 @@ def regions(expr: Expr) -> Regions:
     return Regions(cells, tuple(cell for cell in cells if cell.answer is not HIDDEN))
 
 
-def edges(expr: Expr) -> tuple[list[int], list[int], list[int]]:
-    """Where q, k and d = q - k are cut, both infinities included."""
-    cuts = [leaf.cuts() for leaf in leaves(expr)]
+def edges(used: list[Leaf]) -> tuple[list[int], list[int], list[int]]:
+    """Where these leaves cut q, k and d = q - k, both infinities included."""
+    cuts = [leaf.cuts() for leaf in used]
     values = (v for c in cuts for v in c.q), (v for c in cuts for v in c.k), (v for c in cuts for v in c.d)
     q, k, d = ([-FAR, *sorted(set(found)), FAR] for found in values)
     return q, k, d

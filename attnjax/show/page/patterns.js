@@ -6,7 +6,7 @@ const patterns = (() => {
   const LARGEST = 2 ** 31 - 1; // positions are int32 on devices
   const LONGEST = 2 ** 27; // tokens that a count is asked for; its square needs BigInt
   const MOST_ATOMS = 10; // strides and chunk sizes in one cell; a count takes 2 ** atoms terms
-  const MOST_STEPS = 1e8; // of a count, a few seconds
+  const MOST_STEPS = 2e7; // of a count: about a second
   const [MOST_RULES, DEEPEST, MOST_REGIONS] = [128, 100, 2 ** 16]; // of one pattern, as in limits.py
   const ORDER = ["band", "sink", "prefix", "strided", "chunked"]; // their places in the normal form's text
 
