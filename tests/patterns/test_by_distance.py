@@ -153,5 +153,7 @@ def test_distances_of_steps_alone_are_known_one_by_one():
     """What a cache keeps, and whether a query sees itself, follow from single distances."""
     with tabled(0):
         assert (aj.Strided(4) & aj.Window(11)).slots(100).ring == 9
+        assert ((aj.Strided(4) | aj.Strided(7)) & aj.Window(11)).slots(100).ring == 9
+        assert (aj.Window(11) & ~aj.Strided(2) & ~aj.Strided(9)).slots(100).ring == 8
         assert (aj.Strided(4) | aj.Strided(6)).sees_itself and not (aj.Causal() & ~aj.Strided(4)).sees_itself
         assert (aj.Chunked(3) | aj.Chunked(4)).sees_itself and not (aj.Causal() & ~aj.Chunked(4)).sees_itself
