@@ -191,8 +191,8 @@ class Pattern:
     def count(self, T: int, S: int | None = None, q_offset: int | None = None) -> int:
         """Exact number of visible pairs: the scores that attention needs. Arguments as in `mask`.
 
-        Closed form for every composition of the shipped patterns; a `Where` is evaluated where it decides,
-        in blocks of rows, never as a T x S array.
+        Closed form for every composition of the shipped patterns (many strides and chunks in one place are counted
+        distance by distance); a `Where` is evaluated where it decides, in blocks of rows, never as a T x S array.
 
         Example:
             >>> import attnjax as aj

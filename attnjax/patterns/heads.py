@@ -117,7 +117,7 @@ class PerHead:
         return slots(tuple(dict.fromkeys(p._expr for p in self.patterns)), integer("max_length", max_length, 1))
 
     def union(self) -> Pattern:
-        """What any head may see."""
+        """What any head may see; a ValueError if that is too large for one pattern."""
         return functools.reduce(Pattern.__or__, self.patterns)
 
     @property

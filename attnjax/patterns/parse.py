@@ -40,7 +40,8 @@ def parse(text: str) -> Pattern | PerHead:
 
     Raises:
         TypeError: if `text` is not a str.
-        ValueError: if it does not parse: the message shows the place and the nearest name.
+        ValueError: if it does not parse, or its pattern is too large (see `Pattern`): the message shows the place
+            and the nearest name.
 
     Example:
         >>> import attnjax as aj
