@@ -13,7 +13,8 @@ from attnjax.patterns.algebra import fold, resolve
 from attnjax.patterns.leaves import Atom
 from attnjax.patterns.regions import atoms_of
 
-AT_ONCE = 1 << 16  # distances, and queries, that are looked at together
+AT_ONCE = 1 << 17  # distances, and queries cut into rectangles, that are looked at together
+ROWS = 1 << 14  # queries that are asked at one distance together: their places in all blocks stay in the cache
 RECTANGLE = 40  # passes over an array that counting the pairs of a rectangle takes, beside one for each atom
 
 
@@ -28,8 +29,7 @@ def count_by_distance(rule: Any, q0: int, q1: int, k0: int, k1: int, d0: int, d1
             if left is True:
                 total += int(np.sum(np.minimum(q1, k1 + d) - np.maximum(q0, k0 + d)))
             elif left is not False:
-                for start in range(q0, q1, AT_ONCE):
-                    total += _in_blocks(left, start, min(start + AT_ONCE, q1), k0, k1, d)
+                total += _in_blocks(left, max(q0, k0 + int(d[0])), min(q1, k1 + int(d[-1])), k0, k1, d)
     return total
 
 
@@ -55,22 +55,33 @@ def _alike(rule: Any, d: np.ndarray) -> list[tuple[Any, np.ndarray]]:
 
 def _in_blocks(rule: Any, q0: int, q1: int, k0: int, k1: int, d: np.ndarray) -> int:
     """Pairs at these distances (sorted) where a rule over blocks holds, by the cheaper of two ways."""
-    d = d[np.searchsorted(d, q0 - k1, "right") : np.searchsorted(d, q1 - k0)]
     atoms = list(atoms_of(rule))
     stretches = min(q1 - q0, sum((q1 - q0) // atom.size + 1 for atom in atoms))
-    if (len(atoms) + RECTANGLE) * stretches < len(d) * (q1 - q0) // 4:
-        return _in_rectangles(rule, atoms, q0, q1, k0, k1, d)
-    inside = {atom: (np.arange(q0, q1) % atom.size).astype(np.int32) for atom in atoms}  # keys of the block before q
+    cheaper = (len(atoms) + RECTANGLE) * stretches < len(d) * (q1 - q0) // 4
+    way, rows = (_in_rectangles, AT_ONCE) if cheaper else (_one_by_one, ROWS)
+    return sum(way(rule, atoms, start, min(start + rows, q1), k0, k1, d) for start in range(q0, q1, rows))
+
+
+def _one_by_one(rule: Any, atoms: list[Atom], q0: int, q1: int, k0: int, k1: int, d: np.ndarray) -> int:
+    """These pairs, one distance after the other."""
+    places = {atom: _places(q0, q1, atom.size) for atom in atoms}
     total = 0
-    for one in d.tolist():
+    for one in d[np.searchsorted(d, q0 - k1, "right") : np.searchsorted(d, q1 - k0)].tolist():
         low, high = max(q0, k0 + one) - q0, min(q1, k1 + one) - q0
-        held = {atom: x[low:high] >= one for atom, x in inside.items()}
+        held = {atom: x[low:high] >= one for atom, x in places.items()}
         total += int(np.count_nonzero(fold(rule, held.__getitem__)))
     return total
 
 
+def _places(q0: int, q1: int, size: int) -> np.ndarray:
+    """q % size of q0 <= q < q1: how many keys of its block come before each query. Copied, as dividing is slow."""
+    period = q0 % size + np.arange(min(size, q1 - q0))
+    period = np.where(period < size, period, period - size).astype(np.int32)
+    return np.tile(period, (q1 - q0) // size + 1)[: q1 - q0]
+
+
 def _in_rectangles(rule: Any, atoms: list[Atom], q0: int, q1: int, k0: int, k1: int, d: np.ndarray) -> int:
-    """The same pairs, rectangle by rectangle."""
+    """These pairs, rectangle by rectangle."""
     grids = [np.arange(q0 // atom.size + 1, (q1 - 1) // atom.size + 1) * atom.size for atom in atoms]
     edges = np.unique(np.concatenate([[q0, q1], *grids]))
     starts, ends = edges[:-1], edges[1:]

@@ -1,7 +1,7 @@
 """Checks of the integers that patterns and their questions take."""
 
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 LARGEST = 2**31 - 1  # positions are int32 on devices
 STATIC = "it must be an int: take it from the shape of an array, or name it in static_argnums of jax.jit"
@@ -27,12 +27,19 @@ def integer(name: str, value: object, low: int | None = None, rule: str = "", tr
     return number
 
 
-def size(name: str, value: object, low: int, rule: str, instead: str) -> int:
-    """A number of a pattern: an int from `low` to the largest position. `instead` is a rule for a traced one."""
-    static = f"a pattern's sizes are static. One program for all sizes: hide pairs with mask=, or write {instead}"
-    number = integer(name, value, low, rule, static)
+class Rule(NamedTuple):
+    """Why a number of a pattern is not below its lowest, and what to write where it is traced."""
+
+    why: str
+    traced: str
+
+
+def size(name: str, value: object, low: int, rule: Rule) -> int:
+    """A number of a pattern: an int from `low` to the largest position."""
+    static = f"a pattern's sizes are static. One program for all sizes: hide pairs with mask=, or write {rule.traced}"
+    number = integer(name, value, low, rule.why, static)
     if number > LARGEST:
-        raise ValueError(f"{name}={number} is too large: positions are int32, at most {LARGEST}; {rule}")
+        raise ValueError(f"{name}={number} is too large: positions are int32, at most {LARGEST}; {rule.why}")
     return number
 
 
