@@ -158,7 +158,7 @@ class Call:
         """Which pairs these parts of the pattern show, bool [B|1, 1, rows, columns]."""
         q, k = self.q_positions(row)[:, None, :, None], self.k_positions(col)[:, None, None, :]
         pattern: Any = self.options.pattern  # never a PerHead: that has no parts
-        return pattern.asking(self.asked).allows_in(parts, q, k)
+        return pattern.allows_in(parts, q, k, self.asked)
 
     @property
     def heads(self) -> Any:

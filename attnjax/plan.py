@@ -104,7 +104,7 @@ def _in_place(
     """Parts in the rows of the call."""
     local = tuple(Local(part, _rows(part.cell, q_offset)) for part in chosen)
     if isinstance(pattern, PerHead):  # what any head may see, in one loop
-        everything = Region(-FAR, FAR, -FAR, FAR, -FAR, FAR, 1)
+        everything = Region(-FAR, FAR, -FAR, FAR, -FAR, FAR)
         local = (Local(Part("rest", everything, plain=False), everything),)
 
     def states_of(some: tuple[Local, ...]) -> States:
@@ -155,11 +155,11 @@ def _class_rows(
     d0, d1 = (_moved(_up(bound, step), -base) for bound in (c.d0, c.d1))
     q0, q1 = _moved(c.q0, -q_offset), _moved(c.q1, -q_offset)
     k0, k1 = _moved(c.k0, shift), _moved(c.k1, shift)
-    outer = Region(_up(_moved(q0, -last), step), _up(q1, step), _up(_moved(k0, -last), step), _up(k1, step), d0, d1, 1)
+    outer = Region(_up(_moved(q0, -last), step), _up(q1, step), _up(_moved(k0, -last), step), _up(k1, step), d0, d1)
     if masked or part.earlier or not part.plain:
         return outer, None
     keys = max(_up(k0, step), _up(shift, step)), min(_down(k1, step), (S + shift) // step)  # no padding among them
-    return outer, Region(_up(q0, step), _down(q1, step), *keys, d0, d1, 1)
+    return outer, Region(_up(q0, step), _down(q1, step), *keys, d0, d1)
 
 
 def _moved(bound: int, by: int) -> int:

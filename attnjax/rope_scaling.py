@@ -255,7 +255,7 @@ def read_scaling(scaling: Any) -> Scaling | None:
         return scaling
     if not isinstance(scaling, Mapping):
         raise TypeError(
-            f"scaling={scaling!r} is a {type(scaling).__name__}; give None, a record such as LinearScaling(4.0) or "
+            f"scaling={scaling!r} is a {type(scaling).__name__}; give None, a record such as nn.LinearScaling(4.0) or "
             "a mapping such as {'rope_type': 'linear', 'factor': 4.0}"
         )
     given = dict(scaling)

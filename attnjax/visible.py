@@ -23,7 +23,7 @@ for _pattern in (Pattern, PerHead):
 def check_pattern(pattern: object) -> Pattern | PerHead:
     """The pattern, or a TypeError that says how to write one."""
     if not isinstance(pattern, (Pattern, PerHead)):
-        hint = f"; write parse({pattern!r})" if isinstance(pattern, str) else ""
+        hint = f"; write aj.parse({pattern!r})" if isinstance(pattern, str) else ""
         shown = getattr(pattern, "__name__", repr(pattern))
         hint = f"; call it: {shown}(...)" if shown in vars(shipped) else hint
         raise TypeError(f"pattern={shown} is not a pattern such as Causal() or Window(4096) | Sink(4){hint}")

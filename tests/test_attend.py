@@ -36,7 +36,7 @@ Q, K, V = ones(2, 8, 4, 6), ones(2, 8, 2, 6), ones(2, 8, 2, 3)
         ({"q": ones(8, 4, 6)}, ValueError, "must all be [T, N, H] or all [B, T, N, H]"),
         ({"q": ones(2, 8, 4, 6, dtype=jnp.int32)}, TypeError, "q has dtype int32; attention needs a floating dtype"),
         ({"q": [[1.0]]}, TypeError, "q is a list, not an array"),
-        ({"pattern": "window(4)"}, TypeError, "is not a pattern such as Causal() or Window(4096) | Sink(4); write parse('window(4)')"),
+        ({"pattern": "window(4)"}, TypeError, "is not a pattern such as Causal() or Window(4096) | Sink(4); write aj.parse('window(4)')"),
         ({"pattern": aj.Causal}, TypeError, "pattern=Causal is not a pattern such as Causal() or Window(4096) | Sink(4); call it: Causal(...)"),
         ({"pattern": aj.PerHead((aj.Causal(),) * 3)}, ValueError, "PerHead has 3 patterns but q has 4 heads"),
         ({"q": ones(2, 5, 4, 6)}, ValueError, "T=5 queries and S=8 keys: this pattern depends on positions"),

@@ -28,7 +28,10 @@ class Reads(NamedTuple):
 @functools.lru_cache(maxsize=256)
 def few(pattern: Pattern | PerHead, size: int) -> tuple[Reads, ...] | None:
     """What to read of `size` slots that hold all tokens in order; None where that saves less than half."""
-    whole = pattern.union() if isinstance(pattern, PerHead) else pattern
+    try:
+        whole = pattern.union() if isinstance(pattern, PerHead) else pattern
+    except ValueError:  # the heads' patterns are too many for one
+        return None
     reads = []
     for part in whole.parts():
         found = _reads(part, size)

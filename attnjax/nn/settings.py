@@ -64,7 +64,7 @@ def as_rope(rope: Any, head_dim: int) -> Rope | None:
     elif not isinstance(rope, Rope):
         if isinstance(rope, bool) or not isinstance(rope, (int, float)):
             raise TypeError(
-                f"rope={rope!r} is a {type(rope).__name__}; give None, Rope(theta=10000.0), a mapping of its "
+                f"rope={rope!r} is a {type(rope).__name__}; give None, nn.Rope(theta=10000.0), a mapping of its "
                 "settings or a number (its theta)"
             )
         rope = Rope(theta=rope)

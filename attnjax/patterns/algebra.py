@@ -5,19 +5,21 @@ Two expressions that are equal after these steps are one value; no promise beyon
 """
 
 import dataclasses
+import functools
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
-from attnjax.patterns.leaves import Band, Leaf, Where
+from attnjax.patterns.leaves import Atom, Band, Leaf, Where
 
 Expr: TypeAlias = "Leaf | Not | Op"
 
 
 @dataclasses.dataclass(frozen=True)
 class Not:
-    """Everything that one leaf hides."""
+    """Everything that one leaf hides (or one atom, in what is left of a rule)."""
 
-    leaf: Leaf
+    leaf: Leaf | Atom
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,13 +44,10 @@ def negate(expr: Expr) -> Expr:
 
 
 def combine(symbol: str, exprs: Iterable[Expr]) -> Expr:
-    """`exprs` joined by '&' or '|', in normal form."""
+    """`exprs`, each in normal form, joined by '&' or '|', in normal form."""
     neutral, ruling = (FULL, NOTHING) if symbol == "&" else (NOTHING, FULL)
-    terms: set[Any] = set()
-    for expr in exprs:
-        terms.update(expr.terms if isinstance(expr, Op) and expr.symbol == symbol else (expr,))
-    terms = _merged(symbol, terms)
-    terms = _absorbed(symbol, terms) - {neutral}
+    groups = [expr.terms if isinstance(expr, Op) and expr.symbol == symbol else (expr,) for expr in exprs]
+    terms = _absorbed(_merged(symbol, groups)) - {neutral}
     if ruling in terms or any(Not(t) in terms for t in terms if isinstance(t, Leaf)):
         return ruling
     if not terms:
@@ -58,16 +57,30 @@ def combine(symbol: str, exprs: Iterable[Expr]) -> Expr:
     return Op(symbol, tuple(sorted(terms, key=sort_key)))
 
 
-def _merged(symbol: str, terms: set[Any]) -> set[Any]:
-    """Leaves of one kind (plain or negated) replaced by their union or intersection where that is a leaf."""
-    done: list[Any] = []
-    for term in sorted(terms, key=sort_key):
-        for i, other in enumerate(done):
-            both = _merge_two(symbol, term, other)
-            if both is not None:
-                return _merged(symbol, (terms - {term, *done}) | {both, *done[:i], *done[i + 1 :]})
-        done.append(term)
+def _merged(symbol: str, groups: list[tuple[Any, ...]]) -> set[Any]:
+    """Leaves of one kind (plain or negated) replaced by their union or intersection where that is a leaf.
+
+    Inside a group no two merge any more, so only the other groups' terms are tried with the largest one's.
+    """
+    largest, *others = sorted(groups, key=lambda group: (-len(group), [sort_key(term) for term in group]))
+    done = dict.fromkeys(largest)
+    for term in sorted({term for group in others for term in group} - done.keys(), key=sort_key):
+        found = _merge_with(symbol, term, done)
+        while found is not None:
+            other, term = found
+            del done[other]
+            found = _merge_with(symbol, term, done)
+        done[term] = None
     return set(done)
+
+
+def _merge_with(symbol: str, term: Any, done: Iterable[Any]) -> tuple[Any, Any] | None:
+    """(the first of `done` that merges with the term, what they make), or None."""
+    for other in done:
+        both = _merge_two(symbol, term, other)
+        if both is not None:
+            return other, both
+    return None
 
 
 def _merge_two(symbol: str, a: Any, b: Any) -> Any:
@@ -80,13 +93,15 @@ def _merge_two(symbol: str, a: Any, b: Any) -> Any:
     return None
 
 
-def _absorbed(symbol: str, terms: set[Any]) -> set[Any]:
+def _absorbed(terms: set[Any]) -> set[Any]:
     """a | (a & b) is a, and a & (a | b) is a."""
+    groups = {term: frozenset(term.terms) for term in terms if isinstance(term, Op)}
 
-    def parts(term: Any) -> frozenset[Any]:
-        return frozenset(term.terms) if isinstance(term, Op) and term.symbol != symbol else frozenset((term,))
+    def spare(term: Any) -> bool:
+        inner = groups.get(term)
+        return inner is not None and (not inner.isdisjoint(terms) or any(other < inner for other in groups.values()))
 
-    return {t for t in terms if not any(parts(other) < parts(t) for other in terms)}
+    return {term for term in terms if not spare(term)}
 
 
 def leaves(expr: Expr) -> Iterator[Leaf]:
@@ -100,14 +115,34 @@ def leaves(expr: Expr) -> Iterator[Leaf]:
 
 def allows(expr: Expr, q: Any, k: Any) -> Any:
     """The rule itself, elementwise on NumPy or JAX integer arrays."""
+    return fold(expr, lambda leaf: leaf.allows(q, k))
+
+
+def fold(expr: Any, ask: Callable[[Any], Any]) -> Any:
+    """The answer to a rule from those of its leaves, bool arrays."""
+    if isinstance(expr, Op):
+        joined = operator.and_ if expr.symbol == "&" else operator.or_
+        return functools.reduce(joined, (fold(term, ask) for term in expr.terms))
+    return ~ask(expr.leaf) if isinstance(expr, Not) else ask(expr)
+
+
+def resolve(expr: Any, ask: Callable[[Any], Any]) -> Any:
+    """What is left of a rule: True, False or a rule. `ask` answers a leaf with True, False or what is left of it."""
     if isinstance(expr, Not):
-        return ~expr.leaf.allows(q, k)
-    if isinstance(expr, Leaf):
-        return expr.allows(q, k)
-    result = allows(expr.terms[0], q, k)
-    for term in expr.terms[1:]:
-        result = result & allows(term, q, k) if expr.symbol == "&" else result | allows(term, q, k)
-    return result
+        left = ask(expr.leaf)
+        return not left if isinstance(left, bool) else Not(left)
+    if not isinstance(expr, Op):
+        return ask(expr)
+    ruling, rest = expr.symbol == "|", {}
+    for term in expr.terms:
+        left = resolve(term, ask)
+        if left is ruling:
+            return ruling
+        if not isinstance(left, bool):
+            rest[left] = None
+    if len(rest) < 2:
+        return next(iter(rest), not ruling)
+    return Op(expr.symbol, tuple(rest))
 
 
 def rules(expr: Expr) -> tuple[Callable[..., Any], ...]:

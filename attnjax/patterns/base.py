@@ -11,12 +11,13 @@ from attnjax.patterns import algebra
 from attnjax.patterns.algebra import FULL, NOTHING, Expr
 from attnjax.patterns.checks import integer, lengths
 from attnjax.patterns.count import BLOCK, count_pairs
-from attnjax.patterns.leaves import Band, Prefix
+from attnjax.patterns.leaves import Band, Prefix, Where
+from attnjax.patterns.limits import check_size
 from attnjax.patterns.parts import Part, classify_parts, parts, shown_by
 from attnjax.patterns.regions import FAR, regions
 from attnjax.patterns.slots import Slots, slots
 from attnjax.patterns.tile import Tile
-from attnjax.patterns.tiles import Rects, classify, may_hold
+from attnjax.patterns.tiles import Rects, classify, everywhere, may_hold
 
 
 class Pattern:
@@ -26,8 +27,12 @@ class Pattern:
     compose as sets: `a & b` (both allow), `a | b` (either allows), `~a` (what a hides, the future too). Two
     patterns are equal when their normal forms are; `str` prints that form and `parse` reads it back.
 
+    A pattern holds at most 128 rules in its normal form, nested at most 100 deep, whose numbers cut queries, keys and
+    distances into at most 65,536 regions.
+
     Raises:
         TypeError: if it is called; patterns are made by name.
+        ValueError: of `&` and `|`, if the pattern would be larger than that.
 
     Example:
         >>> import attnjax as aj
@@ -41,10 +46,11 @@ class Pattern:
     _hash: int
 
     def __init__(self) -> None:
-        raise TypeError("patterns are made by name: Window(4), Causal() & ~Sink(1), or parse('window(4)')")
+        raise TypeError("patterns are made by name: Window(4), Causal() & ~Sink(1), or aj.parse('window(4)')")
 
     @staticmethod
     def _of(expr: Expr) -> "Pattern":
+        check_size(expr)
         pattern = object.__new__(Pattern)
         object.__setattr__(pattern, "_expr", expr)
         object.__setattr__(pattern, "_hash", hash(expr))
@@ -98,30 +104,18 @@ class Pattern:
     @property
     def sees_future(self) -> bool:
         """Whether some query position >= 0 may look at a later key. Exact, but for `Where`: as declared."""
-        if self._expr == NOTHING:
-            return False
-        atoms, cells = regions(self._expr)
-        everywhere = Rects(*(np.array([v], np.int64) for v in (0, FAR, 0, FAR)))
-        return any(
-            bool(may_hold(cell._replace(d1=min(cell.d1, 0)), cell.table, atoms, everywhere)[0])
-            for cell in cells
-            if cell.d0 < 0
-        )
+        ahead = everywhere(0, d1=0)
+        return any(may_hold(cell, True, ahead)[0] for cell in regions(self._expr).shown)
 
     @property
     def sees_itself(self) -> bool:
         """Whether every query position >= 0 may look at its own key. A `Where` that decides it counts as no."""
-        atoms, full = regions(self._expr).atoms, regions(self._expr).full_table
-        own = Rects(*(np.array([v], np.int64) for v in (0, FAR, 0, FAR)))
-        return not any(
-            may_hold(cell._replace(d0=0, d1=1), full ^ cell.table, atoms, own)[0]
-            for cell in regions(self._expr).cells
-            if cell.d0 <= 0 < cell.d1
-        )
+        own = everywhere(0, d0=0, d1=1)
+        return not any(may_hold(cell, False, own)[0] for cell in regions(self._expr).cells)
 
     def hull(self) -> "Pattern":
         """The band of all diagonals q - k on which anything is visible: a superset that only counts distance."""
-        used = [cell for cell in regions(self._expr).cells if cell.table]
+        used = regions(self._expr).shown
         if not used:
             return Pattern._of(NOTHING)
         low, high = min(cell.d0 for cell in used), max(cell.d1 for cell in used) - 1
@@ -207,8 +201,8 @@ class Pattern:
     def count(self, T: int, S: int | None = None, q_offset: int | None = None) -> int:
         """Exact number of visible pairs: the scores that attention needs. Arguments as in `mask`.
 
-        Closed form for every composition of the shipped patterns; a `Where` is evaluated where it decides,
-        in blocks of rows, never as a T x S array.
+        Closed form for every composition of the shipped patterns (many strides and chunks in one place are counted
+        distance by distance); a `Where` is evaluated where it decides, in blocks of rows, never as a T x S array.
 
         Example:
             >>> import attnjax as aj
@@ -228,9 +222,11 @@ class Pattern:
         """
         return parts(self._expr)
 
-    def allows_in(self, chosen: tuple[Part, ...], q: Any, k: Any) -> Any:
-        """As `allows`, of these parts alone; of a comb the pairs asked about must lie on it."""
-        return shown_by(self._expr, chosen, q, k)
+    def allows_in(
+        self, chosen: tuple[Part, ...], q: Any, k: Any, given: Callable[[Any], Any] = lambda fn: fn
+    ) -> Any:
+        """As `allows`, of these parts alone; of a comb the pairs asked about must lie on it. given(fn) is asked for fn."""
+        return shown_by(self._expr, chosen, q, k, given)
 
     @typing.no_type_check
     def slots(self, max_length: int) -> Slots:
@@ -245,7 +241,7 @@ class Pattern:
             >>> aj.Window(4).slots(100).size, aj.Chunked(8).slots(100).kind, aj.Strided(4).slots(100).size
             (4, 'chunk', 100)
         """
-        return slots(self._expr, integer("max_length", max_length, 1))
+        return slots((self._expr,), integer("max_length", max_length, 1))
 
     @typing.no_type_check
     def tile(self, q0: Any, q1: Any, k0: Any, k1: Any) -> Any:
@@ -272,7 +268,7 @@ class Pattern:
 
     def tile_in(self, chosen: tuple[Part, ...], q0: Any, q1: Any, k0: Any, k1: Any) -> Any:
         """As `tile`, of these parts alone; PARTIAL where only several of them together show a rectangle."""
-        return tile_states(lambda *rects: classify_parts(self._expr, chosen, Rects(*rects)), q0, q1, k0, k1)
+        return tile_states(lambda *rects: classify_parts(chosen, Rects(*rects)), q0, q1, k0, k1)
 
 
 def tile_states(classify_arrays: Any, q0: Any, q1: Any, k0: Any, k1: Any) -> Any:

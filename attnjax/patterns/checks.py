@@ -1,28 +1,45 @@
 """Checks of the integers that patterns and their questions take."""
 
 import operator
+from typing import Any, NamedTuple
 
 LARGEST = 2**31 - 1  # positions are int32 on devices
+STATIC = "it must be an int: take it from the shape of an array, or name it in static_argnums of jax.jit"
 
 
-def integer(name: str, value: object, low: int | None = None, rule: str = "") -> int:
-    """`value` as an int, or an error that names the argument, the value and the rule."""
+def integer(name: str, value: object, low: int | None = None, rule: str = "", traced: str = STATIC) -> int:
+    """`value` as an int, or an error that names the argument, the value and the rule.
+
+    `traced` says what to do about a number that is known only when a compiled program runs.
+    """
     if isinstance(value, bool):
         raise TypeError(f"{name}={value!r} is a bool; it must be an int")
     try:
         number = operator.index(value)  # type: ignore[arg-type]  # anything with __index__ is an int
     except TypeError:
+        if any(kind.__name__ == "Tracer" for kind in type(value).__mro__):  # jax's; patterns know no jax
+            aval: Any = getattr(value, "aval", None)
+            found = f"{aval.dtype}{list(aval.shape)}"
+            raise TypeError(f"{name} is traced ({found}), known only when the program runs; {traced}") from None
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}; it must be an int") from None
     if low is not None and number < low:
         raise ValueError(f"{name}={number} is too small: {rule or f'it must be at least {low}'}")
     return number
 
 
-def size(name: str, value: object, low: int, rule: str) -> int:
+class Rule(NamedTuple):
+    """Why a number of a pattern is not below its lowest, and what to write where it is traced."""
+
+    why: str
+    traced: str
+
+
+def size(name: str, value: object, low: int, rule: Rule) -> int:
     """A number of a pattern: an int from `low` to the largest position."""
-    number = integer(name, value, low, rule)
+    static = f"a pattern's sizes are static. One program for all sizes: hide pairs with mask=, or write {rule.traced}"
+    number = integer(name, value, low, rule.why, static)
     if number > LARGEST:
-        raise ValueError(f"{name}={number} is too large: positions are int32, at most {LARGEST}; {rule}")
+        raise ValueError(f"{name}={number} is too large: positions are int32, at most {LARGEST}; {rule.why}")
     return number
 
 
@@ -38,7 +55,7 @@ def lengths(T: object, S: object, q_offset: object, depends_on_positions: bool) 
     T = integer("T", T, 0)
     S = T if S is None else integer("S", S, 0)
     if q_offset is not None:
-        return T, S, integer("q_offset", q_offset)
+        return T, S, integer("q_offset", q_offset, traced="it must be an int here; attend and visible take an array")
     if T != S and depends_on_positions:
         raise ValueError(
             f"T={T} queries and S={S} keys: this pattern depends on positions, so say where query 0 sits: "

@@ -2,7 +2,8 @@
 
 A cell's truth table is turned into a sum over sets of atoms that all hold (a Moebius transform). Step atoms
 that hold together are one comb, block atoms that hold together one finer grid, and pairs on a comb inside
-grid blocks have a closed form. Opaque rules have none: their cells are evaluated in blocks of rows.
+grid blocks have a closed form. Cells of many atoms are counted distance by distance. Opaque rules have no such
+form: their cells are evaluated in blocks of rows.
 """
 
 import math
@@ -10,34 +11,35 @@ import math
 import numpy as np
 
 from attnjax.patterns.algebra import Expr, allows
+from attnjax.patterns.by_distance import count_by_distance
 from attnjax.patterns.lattice import clip, pairs
 from attnjax.patterns.leaves import Atom
-from attnjax.patterns.regions import FAR, Region, regions, relevant, restrict
+from attnjax.patterns.regions import FAR, Region, regions
 
-MAX_ATOMS = 10  # a cell with more atoms is evaluated: 2**atoms terms would be slower
+MOST_GRIDS = 3  # block atoms in the sets of a cell: each set walks over its finer grid
 BLOCK = 1 << 22  # pairs evaluated at once
 
 
 def count_pairs(expr: Expr, q0: int, q1: int, k0: int, k1: int) -> int:
     """Visible pairs in [q0, q1) x [k0, k1)."""
-    atoms, cells = regions(expr)
-    return sum(_count_cell(expr, atoms, cell, q0, q1, k0, k1) for cell in cells if cell.table)
+    return sum(_count_cell(expr, cell, q0, q1, k0, k1) for cell in regions(expr).shown)
 
 
-def _count_cell(expr: Expr, atoms: tuple[Atom, ...], cell: Region, q0: int, q1: int, k0: int, k1: int) -> int:
+def _count_cell(expr: Expr, cell: Region, q0: int, q1: int, k0: int, k1: int) -> int:
     q0, q1, k0, k1 = max(q0, cell.q0), min(q1, cell.q1), max(k0, cell.k0), min(k1, cell.k1)
     if q0 >= q1 or k0 >= k1:
         return 0
-    used = relevant(cell.table, len(atoms))
-    if not used:
+    atoms, table, rule = cell.answer
+    if not atoms:
         return pairs(q0, q1, k0, k1, cell.d0, cell.d1)
-    if len(used) > MAX_ATOMS or any(atoms[a].kind == "rule" for a in used):
+    if any(atom.kind == "rule" for atom in atoms):
         return _evaluate(expr, cell, q0, q1, k0, k1)
-    terms = _moebius([int(answer) for answer in restrict(cell.table, len(atoms), used)])
+    if table is None or sum(atom.kind == "block" for atom in atoms) > MOST_GRIDS:
+        return count_by_distance(rule, q0, q1, k0, k1, max(cell.d0, q0 - k1 + 1), min(cell.d1, q1 - k0))
     total = 0
-    for i, weight in enumerate(terms):
+    for i, weight in enumerate(_moebius([table >> i & 1 for i in range(1 << len(atoms))])):
         if weight:
-            held = [atoms[a] for n, a in enumerate(used) if (i >> n) & 1]
+            held = [atom for n, atom in enumerate(atoms) if i >> n & 1]
             total += weight * _all_hold(held, cell, q0, q1, k0, k1)
     return total
 

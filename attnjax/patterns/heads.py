@@ -9,8 +9,8 @@ import numpy as np
 
 from attnjax import notebook
 from attnjax.patterns.base import Pattern, tile_states
-from attnjax.patterns.checks import lengths
-from attnjax.patterns.slots import Slots
+from attnjax.patterns.checks import integer, lengths
+from attnjax.patterns.slots import Slots, slots
 from attnjax.patterns.tile import Tile
 
 
@@ -45,7 +45,8 @@ class PerHead:
             if isinstance(p, PerHead):
                 raise TypeError(f"head {i} is a PerHead: PerHead does not nest; list the patterns themselves")
             if not isinstance(p, Pattern):
-                raise TypeError(f"head {i} is a {type(p).__name__}, not a pattern")
+                hint = f"; write aj.parse({p!r})" if isinstance(p, str) else ""
+                raise TypeError(f"head {i} is a {type(p).__name__}, not a pattern{hint}")
         object.__setattr__(self, "patterns", patterns)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -113,10 +114,10 @@ class PerHead:
     @typing.no_type_check
     def slots(self, max_length: int) -> Slots:
         """What a cache keeps: whatever any head needs, see `Pattern.slots`."""
-        return self.union().slots(max_length)
+        return slots(tuple(dict.fromkeys(p._expr for p in self.patterns)), integer("max_length", max_length, 1))
 
     def union(self) -> Pattern:
-        """What any head may see."""
+        """What any head may see; a ValueError if that is too large for one pattern."""
         return functools.reduce(Pattern.__or__, self.patterns)
 
     @property

@@ -25,6 +25,26 @@ class Atom(NamedTuple):
     size: int = 0
     fn: Callable[..., Any] | None = None
 
+    def asking(self, given: Callable[[Any], Any]) -> "Atom":
+        """The same fact with given(fn) in place of its function."""
+        return self if self.fn is None else self._replace(fn=given(self.fn))
+
+    def holds(self, q: Any, k: Any) -> Any:
+        """Whether it is a fact, elementwise (of a block where k <= q)."""
+        if self.kind == "step":
+            return (q - k) % self.size == 0
+        if self.kind == "block":
+            return k >= q - q % self.size  # where q's block starts
+        visible = self.fn(q, k)
+        visible = visible if hasattr(visible, "dtype") else np.asarray(visible)
+        if visible.dtype != np.bool_:
+            raise TypeError(f"the rule {_name(self.fn)} of a Where returned {visible.dtype}; it must return bools")
+        return visible
+
+
+def _name(fn: Callable[..., Any]) -> str:
+    return getattr(fn, "__qualname__", repr(fn))
+
 
 class Cuts(NamedTuple):
     """Thresholds: the leaf's answer may change where d, k or q reaches one of these values."""
@@ -75,7 +95,7 @@ class Leaf:
         return self.name, tuple(str(getattr(self, f.name)).lower() for f in dataclasses.fields(self))
 
     def sort_key(self) -> tuple[Any, ...]:
-        return (self.order, *(math.inf if v is None else v for v in dataclasses.astuple(self)))
+        return (self.order, *(math.inf if v is None else v for v in vars(self).values()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,7 +205,7 @@ class Strided(Leaf):
     order = 3
 
     def allows(self, q, k):
-        return ((q - k) % self.stride == 0) & (k <= q)
+        return self.atom().holds(q, k) & (k <= q)
 
     def cuts(self):
         return Cuts(d=(0,))
@@ -214,7 +234,7 @@ class Chunked(Leaf):
     order = 4
 
     def allows(self, q, k):
-        return (q // self.size == k // self.size) & (k <= q)
+        return self.atom().holds(q, k) & (k <= q)
 
     def cuts(self):
         return Cuts(d=(0, self.size))
@@ -244,10 +264,7 @@ class Where(Leaf):
     order = 5
 
     def allows(self, q, k):
-        visible = self.fn(q, k)
-        visible = visible if hasattr(visible, "dtype") else np.asarray(visible)
-        if visible.dtype != np.bool_:
-            raise TypeError(f"the rule {self.text()[1][0]} of a Where returned {visible.dtype}; it must return bools")
+        visible = self.atom().holds(q, k)
         return visible if self.future else visible & (k <= q)
 
     def cuts(self):
@@ -260,7 +277,7 @@ class Where(Leaf):
         return (self.future or corner.d >= 0) and self.atom()
 
     def text(self):
-        name = getattr(self.fn, "__qualname__", repr(self.fn))
+        name = _name(self.fn)
         return self.name, (name,) if self.future else (name, "sees_future=False")
 
     def sort_key(self):

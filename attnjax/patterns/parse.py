@@ -1,6 +1,7 @@
 """The pattern language: `window(4096) | sink(4)`, as `str` prints it."""
 
 import difflib
+import operator
 import re
 import typing
 from collections.abc import Callable
@@ -39,7 +40,8 @@ def parse(text: str) -> Pattern | PerHead:
 
     Raises:
         TypeError: if `text` is not a str.
-        ValueError: if it does not parse: the message shows the place and the nearest name.
+        ValueError: if it does not parse, or its pattern is too large (see `Pattern`): the message shows the place
+            and the nearest name.
 
     Example:
         >>> import attnjax as aj
@@ -55,11 +57,11 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens: list[tuple[str, str, int]] = []
-        place = 0
-        while text[place:].strip():
+        place, end = 0, len(text.rstrip())
+        while place < end:
             match = TOKEN.match(text, place)
             if not match:
-                start = place + len(text[place:]) - len(text[place:].lstrip())
+                start = end - len(text[place:end].lstrip())
                 raise self.error(f"{text[start]!r} is not part of the pattern language", start)
             kind = str(match.lastgroup)
             self.tokens.append((kind, match[kind], match.start(kind)))
@@ -106,14 +108,20 @@ class _Parser:
     def union(self) -> Pattern:
         result = self.intersection()
         while self.take("|"):
-            result = result | self.intersection()
+            result = self.joined(operator.or_, self.tokens[self.next][2], result, self.intersection())
         return result
 
     def intersection(self) -> Pattern:
         result = self.single()
         while self.take("&"):
-            result = result & self.single()
+            result = self.joined(operator.and_, self.tokens[self.next][2], result, self.single())
         return result
+
+    def joined(self, join: Callable[[Pattern, Pattern], Pattern], place: int, a: Pattern, b: Pattern) -> Pattern:
+        try:
+            return join(a, b)
+        except ValueError as fault:  # too large
+            raise self.error(str(fault), place) from None
 
     def single(self) -> Pattern:
         place = self.tokens[self.next][2]

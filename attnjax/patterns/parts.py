@@ -4,14 +4,15 @@ Kinds: "band" (a range of diagonals), "column" (few keys, visible to all later q
 step-th diagonal), "block" (a rectangle, or the chunks of a grid) and "rest" (whatever else).
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnjax.patterns.algebra import Expr, allows
+from attnjax.patterns.algebra import Expr, allows, asking, fold
 from attnjax.patterns.checks import LARGEST
-from attnjax.patterns.leaves import Atom
-from attnjax.patterns.regions import FAR, Region, regions, relevant, restrict
+from attnjax.patterns.regions import FAR, Answer, Region, regions
 from attnjax.patterns.tile import Tile
 from attnjax.patterns.tiles import Rects, may_hold
 
@@ -43,25 +44,33 @@ class Part(NamedTuple):
 
 def parts(expr: Expr) -> tuple[Part, ...]:
     """Disjoint parts whose union is what the rule shows."""
-    atoms, cells = regions(expr)
-    return tuple(part for cell in cells if cell.table for part in _split(atoms, cell))
+    return tuple(part for cell in regions(expr).shown for part in _split(cell))
 
 
-def _split(atoms: tuple[Atom, ...], cell: Region) -> list[Part]:
-    used = relevant(cell.table, len(atoms))
-    if not used:
+def _split(cell: Region) -> list[Part]:
+    atoms, table, _ = cell.answer
+    if not atoms:
         return [Part(_shape(cell), cell)]
-    shown = [i for i, answer in enumerate(restrict(cell.table, len(atoms), used)) if answer]
-    steps = [n for n, a in enumerate(used) if atoms[a].kind == "step" and atoms[a].size > 1]
-    if all(any(i >> n & 1 for n in steps) for i in shown):  # whatever is visible lies on some comb
-        taken: list[int] = []
-        for n in steps:
-            if any(i >> n & 1 and not any(i >> m & 1 for m in taken) for i in shown):
-                taken.append(n)
-        sizes = [atoms[used[n]].size for n in taken]
-        return [Part("comb", cell, size, tuple(sizes[:i]), len(used) == 1) for i, size in enumerate(sizes)]
-    block = len(used) == 1 and atoms[used[0]].kind == "block" and shown == [1]
+    steps = _combs(cell.answer)
+    if steps:
+        return [Part("comb", cell, step, steps[:i], len(atoms) == 1) for i, step in enumerate(steps)]
+    block = len(atoms) == 1 and atoms[0].kind == "block" and table == 2  # visible where it holds
     return [Part("block" if block else "rest", cell, plain=False)]
+
+
+@functools.lru_cache(maxsize=1024)
+def _combs(answer: Answer) -> tuple[int, ...]:
+    """The steps of combs that whatever is visible lies on; none if they do not hold all of it, or have no table."""
+    atoms, table, _ = answer
+    if table is None:
+        return ()
+    left = [i for i in range(1 << len(atoms)) if table >> i & 1]
+    taken = []
+    for n, atom in enumerate(atoms):
+        if atom.kind == "step" and atom.size > 1 and any(i >> n & 1 for i in left):
+            taken.append(atom.size)
+            left = [i for i in left if not i >> n & 1]
+    return () if left else tuple(taken)
 
 
 def _shape(cell: Region) -> str:
@@ -70,28 +79,28 @@ def _shape(cell: Region) -> str:
     return "column" if cell.k1 < FAR and cell.d1 == FAR else "band"
 
 
-def shown_by(expr: Expr, chosen: tuple[Part, ...], q: Any, k: Any) -> Any:
-    """Which pairs these parts show, elementwise; of a comb the pairs asked about must lie on it."""
-    seen = None
+def shown_by(expr: Expr, chosen: tuple[Part, ...], q: Any, k: Any, given: Callable[[Any], Any]) -> Any:
+    """Which pairs these parts show, elementwise, given(fn) being asked for fn; of a comb the pairs must lie on it."""
+    seen, whole = None, None
     for part in chosen:
         one = part.bounds(q, k)
         one = (q == q) & (k == k) if one is None else one
-        if not part.plain:
-            one = one & allows(expr, q, k)
+        if not part.plain and part.cell.answer.table is not None:
+            one = one & fold(part.cell.answer.rule, lambda atom: atom.asking(given).holds(q, k))
+        elif not part.plain:  # of many atoms: the rule is the same in all cells
+            whole = allows(asking(expr, given), q, k) if whole is None else whole
+            one = one & whole
         seen = one if seen is None else seen | one
     return seen
 
 
-def classify_parts(expr: Expr, chosen: tuple[Part, ...], rects: Rects) -> np.ndarray:
+def classify_parts(chosen: tuple[Part, ...], rects: Rects) -> np.ndarray:
     """Codes of `Tile` for rectangles of positions, looking at these parts alone.
 
     Exact where one part decides; PARTIAL where only several parts together show all of a rectangle.
     """
-    atoms, _ = regions(expr)
-    everything = regions(expr).full_table
     some, full = np.zeros(rects.q0.shape, bool), np.zeros(rects.q0.shape, bool)
     for part in chosen:
-        cell = part.cell
-        some |= may_hold(cell, cell.table, atoms, rects)
-        full |= rects.inside(cell) & ~may_hold(cell, everything ^ cell.table, atoms, rects)
+        some |= may_hold(part.cell, True, rects)
+        full |= rects.inside(part.cell) & ~may_hold(part.cell, False, rects)
     return np.where(full, Tile.FULL, np.where(some, Tile.PARTIAL, Tile.EMPTY)).astype(np.int8)

@@ -7,6 +7,7 @@ from typing import Any
 
 from attnjax.patterns import leaves
 from attnjax.patterns.base import Pattern
+from attnjax.patterns.checks import Rule
 from attnjax.patterns.checks import size as checked
 
 
@@ -52,7 +53,10 @@ def Window(window: int) -> Pattern:
         >>> aj.Window(2).mask(4).astype(int).tolist()
         [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
     """
-    rule = "a window counts the query itself, so it is at least 1; for no limit write Causal()"
+    rule = Rule(
+        "a window counts the query itself, so it is at least 1; for no limit write Causal()",
+        "Causal() & Where(lambda q, k: q - k < w)",
+    )
     return Pattern._of(leaves.Band(checked("window", window, 1, rule) - 1, 0))
 
 
@@ -75,7 +79,10 @@ def Band(left: int | None, right: int | None) -> Pattern:
         >>> aj.Band(1, 1).mask(3).astype(int).tolist()
         [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
     """
-    rule = "it counts keys beside the query, so it is at least 0; for no limit write None"
+    rule = Rule(
+        "it counts keys beside the query, so it is at least 0; for no limit write None",
+        "Where(lambda q, k: (q - k <= left) & (k - q <= right))",
+    )
     sides = (None if v is None else checked(n, v, 0, rule) for n, v in (("left", left), ("right", right)))
     return Pattern._of(leaves.Band(*sides))
 
@@ -96,7 +103,8 @@ def Sink(n: int) -> Pattern:
         >>> (aj.Window(4) | aj.Sink(1)).count(16)
         70
     """
-    return Pattern._of(leaves.Sink(checked("n", n, 1, "a sink keeps at least 1 token; for none leave Sink out")))
+    rule = Rule("a sink keeps at least 1 token; for none leave Sink out", "Causal() & Where(lambda q, k: k < n)")
+    return Pattern._of(leaves.Sink(checked("n", n, 1, rule)))
 
 
 @typing.no_type_check
@@ -118,7 +126,8 @@ def Strided(stride: int) -> Pattern:
         >>> aj.Strided(2).mask(4).astype(int).tolist()
         [[1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1]]
     """
-    return Pattern._of(leaves.Strided(checked("stride", stride, 1, "visible keys are at least 1 apart")))
+    rule = Rule("visible keys are at least 1 apart", "Causal() & Where(lambda q, k: (q - k) % stride == 0)")
+    return Pattern._of(leaves.Strided(checked("stride", stride, 1, rule)))
 
 
 @typing.no_type_check
@@ -139,7 +148,8 @@ def Chunked(size: int) -> Pattern:
         >>> aj.Chunked(2).mask(4).astype(int).tolist()
         [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
     """
-    return Pattern._of(leaves.Chunked(checked("size", size, 1, "a chunk holds at least 1 token")))
+    rule = Rule("a chunk holds at least 1 token", "Causal() & Where(lambda q, k: q // size == k // size)")
+    return Pattern._of(leaves.Chunked(checked("size", size, 1, rule)))
 
 
 @typing.no_type_check
@@ -158,7 +168,11 @@ def Prefix(n: int) -> Pattern:
         >>> aj.Prefix(2).mask(3).astype(int).tolist()
         [[1, 1, 0], [1, 1, 0], [1, 1, 1]]
     """
-    return Pattern._of(leaves.Prefix(checked("n", n, 1, "a prefix holds at least 1 token; for none write Causal()")))
+    rule = Rule(
+        "a prefix holds at least 1 token; for none write Causal()",
+        "Causal() | Where(lambda q, k: (q < n) & (k < n))",
+    )
+    return Pattern._of(leaves.Prefix(checked("n", n, 1, rule)))
 
 
 @typing.no_type_check

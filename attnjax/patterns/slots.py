@@ -14,7 +14,7 @@ import numpy as np
 from attnjax.patterns.algebra import Expr, Not, combine
 from attnjax.patterns.leaves import Band, Chunked
 from attnjax.patterns.regions import FAR, regions
-from attnjax.patterns.tiles import Rects, may_hold
+from attnjax.patterns.tiles import everywhere, may_hold
 
 LOOK = 4096  # distances looked at one by one for the longest visible one; keeping a few keys too many is safe
 
@@ -66,47 +66,40 @@ class Slots:
         return first * positions + (1 - first) * ring
 
 
-def slots(expr: Expr, max_length: int) -> Slots:
-    """The fewest slots of this form that hold every key that a query at the end, or a later one, may see."""
-    edges = {cell.k1 for cell in regions(expr).cells if cell.table and 0 < cell.k1 < FAR}
-    found = [(n + reach, n) for n in sorted({0, *edges}) for reach in (_reach(expr, n),) if reach is not None]
+def slots(exprs: tuple[Expr, ...], max_length: int) -> Slots:
+    """The fewest slots of this form that hold every key that a query at the end, or a later one, sees by any rule."""
+    edges = {cell.k1 for expr in exprs for cell in regions(expr).shown if 0 < cell.k1 < FAR}
+    reaches = [(n, [_reach(expr, n) for expr in exprs]) for n in sorted({0, *edges})]
+    found = [(n + max(reach), n) for n, reach in reaches if None not in reach]
     size, sinks = min(found, default=(FAR, 0))
     if size > max_length:
         return Slots("all", 0, max_length)
     ring = size - sinks
     kind = "sinks" if sinks and not ring else "sinks + ring" if sinks else "ring"
-    if kind == "ring" and ring > 1 and not _shows(combine("&", (expr, Band(None, 0), Not(Chunked(ring))))):
+    if kind == "ring" and ring > 1 and not any(_crosses(expr, ring) for expr in exprs):
         kind = "chunk"
     return Slots(kind, sinks, ring)
 
 
 def _reach(expr: Expr, first: int) -> int | None:
     """One more than the longest distance at which a key from position `first` on is visible; None: no end."""
-    atoms, cells = regions(expr)
     reach = 0
-    for cell in cells:
+    for cell in sorted(regions(expr).shown, key=lambda cell: -cell.d1):
         low = max(cell.d0, reach)  # shorter distances change nothing any more
-        part = cell._replace(d0=low)
-        if cell.table == 0 or low >= cell.d1 or not may_hold(part, cell.table, atoms, _rects(first))[0]:
+        if low >= cell.d1 or not may_hold(cell, True, everywhere(first, low))[0]:
             continue
         high = min(cell.d1, cell.q1 - max(cell.k0, first))
         if high >= FAR // 2:
             return None
         last = max(low, high - LOOK)
-        for d in range(high - 1, last - 1, -1):
-            if may_hold(part._replace(d0=d, d1=d + 1), cell.table, atoms, _rects(first))[0]:
-                last = d
-                break
-        reach = last + 1
+        d = np.arange(last, high)
+        seen = np.flatnonzero(may_hold(cell, True, everywhere(first, d, d + 1)))
+        if len(seen) or last > low:
+            reach = last + int(np.max(seen, initial=-1)) + 1
     return reach
 
 
-def _shows(expr: Expr) -> bool:
-    """Whether any pair of positions may be visible."""
-    everywhere = _rects(0)
-    return any(may_hold(cell, cell.table, regions(expr).atoms, everywhere)[0] for cell in regions(expr).cells)
-
-
-def _rects(first: int) -> Rects:
-    """The one rectangle of all queries and the keys from `first` on."""
-    return Rects(*(np.array([v], np.int64) for v in (0, FAR, first, FAR)))
+def _crosses(expr: Expr, size: int) -> bool:
+    """Whether a query may look at an earlier key outside its own chunk of this size."""
+    beyond = combine("&", (expr, Band(None, 0), Not(Chunked(size))))
+    return any(may_hold(cell, True, everywhere(0))[0] for cell in regions(beyond).shown)

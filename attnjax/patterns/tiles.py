@@ -5,12 +5,13 @@ with more atoms in one cell the answer may be PARTIAL where a finer look would p
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
-from attnjax.patterns.algebra import Expr
+from attnjax.patterns.algebra import Expr, Not, Op
 from attnjax.patterns.leaves import Atom
-from attnjax.patterns.regions import FAR, Region, regions, relevant, restrict
+from attnjax.patterns.regions import FAR, Region, regions
 from attnjax.patterns.tile import Tile
 
 MAX_ATOMS = 6  # truth tables of more atoms are not walked: PARTIAL is safe
@@ -18,10 +19,10 @@ MAX_MULTIPLES = 16  # members of a comb looked at when several combs are taken o
 
 
 class Rects:
-    """Half-open rectangles of positions, as int64 arrays of one shape."""
+    """Half-open rectangles of positions, as int64 arrays of one shape; of them only diagonals in [d0, d1)."""
 
-    def __init__(self, q0, q1, k0, k1):
-        self.q0, self.q1, self.k0, self.k1 = q0, q1, k0, k1
+    def __init__(self, q0, q1, k0, k1, d0: Any = -FAR, d1: Any = FAR):
+        self.q0, self.q1, self.k0, self.k1, self.d0, self.d1 = q0, q1, k0, k1, d0, d1
 
     def within(self, cell: Region) -> tuple["Rects", np.ndarray, np.ndarray, np.ndarray]:
         """The part of each rectangle in the cell's ranges, its range of d, and whether any pair is left."""
@@ -31,8 +32,8 @@ class Rects:
             np.maximum(self.k0, cell.k0),
             np.minimum(self.k1, cell.k1),
         )
-        low = np.maximum(cell.d0, part.q0 - part.k1 + 1)
-        high = np.minimum(cell.d1, part.q1 - part.k0)
+        low = np.maximum(np.maximum(cell.d0, self.d0), part.q0 - part.k1 + 1)
+        high = np.minimum(np.minimum(cell.d1, self.d1), part.q1 - part.k0)
         return part, low, high, (part.q0 < part.q1) & (part.k0 < part.k1) & (low < high)
 
     def inside(self, cell: Region) -> np.ndarray:
@@ -43,49 +44,68 @@ class Rects:
         )  # fmt: skip
 
 
+def everywhere(first: int, d0: Any = -FAR, d1: Any = FAR) -> Rects:
+    """The rectangle of all queries and the keys from `first` on, once for each range [d0, d1) of diagonals."""
+    d0 = np.atleast_1d(np.asarray(d0, np.int64))
+    return Rects(*(np.full(d0.shape, v, np.int64) for v in (0, FAR, first, FAR)), d0, d1)
+
+
 def classify(expr: Expr, q0, q1, k0, k1) -> np.ndarray:
     """int8 codes of `Tile`, one for each rectangle (the bounds are int64 arrays of one shape)."""
     rects = Rects(q0, q1, k0, k1)
-    atoms, cells = regions(expr)
-    full_table = regions(expr).full_table
     some = np.zeros(q0.shape, bool)  # a pair may be visible
     missing = np.zeros(q0.shape, bool)  # a pair may be hidden
-    for cell in cells:
-        some |= may_hold(cell, cell.table, atoms, rects)
-        missing |= may_hold(cell, full_table ^ cell.table, atoms, rects)
+    for cell in regions(expr).cells:
+        some |= may_hold(cell, True, rects)
+        missing |= may_hold(cell, False, rects)
     return np.where(some, np.where(missing, Tile.PARTIAL, Tile.FULL), Tile.EMPTY).astype(np.int8)
 
 
-def may_hold(cell: Region, table: int, atoms: tuple[Atom, ...], rects: Rects) -> np.ndarray:
-    """False only where no pair of the rectangle lies in the cell and satisfies the truth table."""
+def may_hold(cell: Region, shown: bool, rects: Rects) -> np.ndarray:
+    """False only where no pair of the rectangle lies in the cell and is shown (or hidden, if not `shown`)."""
+    atoms, table, rule = cell.answer
+    if not atoms and bool(table) != shown:
+        return np.zeros(rects.q0.shape, bool)
     part, low, high, left = rects.within(cell)
-    if table == 0:
-        return np.zeros_like(left)
-    used = relevant(table, len(atoms))
-    if not used or len(used) > MAX_ATOMS or not left.any():
+    if not atoms or not left.any():
+        return left
+    if table is None or len(atoms) > MAX_ATOMS:
+        single = left & (high - low == 1)
+        if single.any():
+            left[single] = _may_be(rule, shown, low[single])
         return left
     # atoms are asked about the rectangles that reach into the cell: often few of many
-    asked, found = Rects(*(x[left] for x in (part.q0, part.q1, part.k0, part.k1))), np.zeros_like(left)
-    for i, answer in enumerate(restrict(table, len(atoms), used)):
-        if answer:
-            signed = [(atoms[a], bool((i >> n) & 1)) for n, a in enumerate(used)]
-            found[left] |= _satisfiable(cell, asked, low[left], high[left], signed)
+    asked, found = Rects(*(x[left] for x in (part.q0, part.q1, part.k0, part.k1, low, high))), np.zeros_like(left)
+    for i in range(1 << len(atoms)):
+        if bool(table >> i & 1) == shown:
+            found[left] |= _satisfiable(asked, [(atom, bool(i >> n & 1)) for n, atom in enumerate(atoms)])
     return found
 
 
-def _satisfiable(cell: Region, part: Rects, low, high, signed) -> np.ndarray:
+def _may_be(rule: Any, shown: bool, d: np.ndarray) -> np.ndarray:
+    """May pairs on these single diagonals be shown (or hidden)? There every step is known; a block only at 0."""
+    if isinstance(rule, Op):
+        join = np.logical_and if (rule.symbol == "&") == shown else np.logical_or
+        return join.reduce([_may_be(term, shown, d) for term in rule.terms])
+    atom, holds = (rule.leaf, not shown) if isinstance(rule, Not) else (rule, shown)
+    if atom.kind == "step":
+        return (d % atom.size == 0) == holds
+    return (d != 0) | (atom.kind == "rule" or holds)
+
+
+def _satisfiable(rects: Rects, signed: list[tuple[Atom, bool]]) -> np.ndarray:
     """May a pair satisfy all signed atoms at once? Necessary conditions, exact for one block atom."""
     steps = math.lcm(*(a.size for a, sign in signed if a.kind == "step" and sign))
     never = [a.size for a, sign in signed if a.kind == "step" and not sign]
     blocks = [(a.size, sign) for a, sign in signed if a.kind == "block"]
     if not blocks:
-        return _comb(low, high, steps, never)
-    found = np.ones(low.shape, bool)
+        return _comb(rects.d0, rects.d1, steps, never)
+    found = np.ones(rects.q0.shape, bool)
     for size, same in blocks:
-        spans = _inside_blocks(part, size) if same else _across_blocks(part, size)
-        ok = np.zeros(low.shape, bool)
+        spans = _inside_blocks(rects, size) if same else _across_blocks(rects, size)
+        ok = np.zeros(rects.q0.shape, bool)
         for d0, d1 in spans:
-            ok |= _comb(np.maximum(d0, cell.d0), np.minimum(d1, cell.d1), steps, never)
+            ok |= _comb(np.maximum(d0, rects.d0), np.minimum(d1, rects.d1), steps, never)
         found &= ok
     return found
 

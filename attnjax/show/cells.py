@@ -57,7 +57,10 @@ def checked(what: object, T: int | None, S: int | None, q_offset: int | None) ->
         if extra:
             raise TypeError(f"{extra}: what explain returned has its own lengths; leave them out")
     elif not isinstance(what, Drawable):
-        raise TypeError(f"a {type(what).__name__} cannot be drawn: give a pattern such as Window(4) or aj.explain(...)")
+        hint = f"; write aj.parse({what!r})" if isinstance(what, str) else ""
+        raise TypeError(
+            f"a {type(what).__name__} cannot be drawn: give a pattern such as Window(4) or aj.explain(...){hint}"
+        )
     elif T is None:
         raise TypeError("a pattern has no length: say how many queries to draw, e.g. show.text(Window(4), 16)")
 

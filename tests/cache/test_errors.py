@@ -16,7 +16,7 @@ GOOD = dict(batch=2, num_kv_heads=2, head_dim=8, max_length=16)
         ({"pattern": aj.Full()}, ValueError, r"full\(\) looks at tokens after the query.*& causal\(\), or use prefix"),
         ({"pattern": aj.Band(2, 1)}, ValueError, "looks at tokens after the query"),
         ({"pattern": aj.PerHead((aj.Causal(), aj.Full()))}, ValueError, "looks at tokens after the query"),
-        ({"pattern": "window(4)"}, TypeError, r"write parse\('window\(4\)'\)"),
+        ({"pattern": "window(4)"}, TypeError, r"write aj.parse\('window\(4\)'\)"),
         ({"batch": 0}, ValueError, "batch=0 is too small"),
         ({"num_kv_heads": -1}, ValueError, "num_kv_heads=-1"),
         ({"head_dim": 2.0}, TypeError, "head_dim=2.0 is a float"),

@@ -12,6 +12,8 @@ FAULTY = (
     "xyz(3)", "window(4) sink(1)", "(window(4)", "~", "casual()", "snk(2)", "strideed(3)", "window(4x)", "band(1)", "window 4",
     "perhead()", "perhead(causal(),)", "<b>window(4)</b>", "window(4) \N{GREEK SMALL LETTER ALPHA} sink(1)", "sink(-0)",
     "window(\uff14)", "~" * 101 + "causal()", "(" * 101 + "causal()" + ")" * 101,
+    " | ".join(f"strided({n}) & chunked({n + 65})" for n in range(2, 67)),  # 130 rules
+    " | ".join(f"prefix({3 * n}) & ~band({900 - n}, {5 * n}) & ~sink({n})" for n in range(1, 40)),  # 68,040 regions
 )  # fmt: skip
 
 
@@ -97,6 +99,16 @@ def test_what_does_not_parse_is_refused_in_the_same_words(open_page):
         shown = page.locator("#computed .fault").first.inner_text()
         assert words.splitlines()[0].removeprefix("cannot read pattern: ") in shown
         assert field.get_attribute("aria-invalid") == "true"
+
+
+def test_a_count_that_would_take_too_long_is_refused_and_the_picture_stays(open_page):
+    page = open_page()
+    page.get_by_role("textbox", name="Pattern").fill(" | ".join(f"strided({n})" for n in range(2, 66)))
+    assert "18 different strides and chunks meet; the page counts patterns of at most 10" in page.inner_text("#count-here")
+    page.get_by_role("textbox", name="Pattern").fill(" | ".join(f"chunked({n})" for n in range(33, 43)))
+    assert "would take the page too long" in page.inner_text("#count-long")
+    page.get_by_role("textbox", name="Pattern").fill("window(4)")
+    assert page.inner_text("#count-here strong") == str(aj.Window(4).count(16))
 
 
 def test_the_figure_shows_what_was_typed(open_page, rng):

@@ -48,11 +48,12 @@ const language = (() => {
       this.tokens = [];
       this.next = this.depth = 0;
       let place = 0;
-      while (source.slice(place).trim()) {
+      const end = source.trimEnd().length;
+      while (place < end) {
         TOKEN.lastIndex = place;
         const match = TOKEN.exec(source);
         if (!match) {
-          const start = place + source.slice(place).length - source.slice(place).trimStart().length;
+          const start = end - source.slice(place, end).trimStart().length;
           const sign = String.fromCodePoint(source.codePointAt(start));
           this.fail(`${quoted(sign)} is not part of the pattern language`, start);
         }
@@ -93,13 +94,19 @@ const language = (() => {
     }
     union() {
       let result = this.intersection();
-      while (this.take("|")) result = patterns.combine("|", [result, this.intersection()]);
+      while (this.take("|")) result = this.joined("|", this.token.place, result, this.intersection());
       return result;
     }
     intersection() {
       let result = this.single();
-      while (this.take("&")) result = patterns.combine("&", [result, this.single()]);
+      while (this.take("&")) result = this.joined("&", this.token.place, result, this.single());
       return result;
+    }
+    joined(op, place, a, b) {
+      const both = patterns.combine(op, [a, b]);
+      const fault = patterns.tooLarge(both);
+      if (fault) this.fail(fault, place);
+      return both;
     }
     single() {
       const start = this.token.place;

@@ -5,7 +5,9 @@
 const patterns = (() => {
   const LARGEST = 2 ** 31 - 1; // positions are int32 on devices
   const LONGEST = 2 ** 27; // tokens that a count is asked for; its square needs BigInt
-  const MOST_ATOMS = 10; // strides and chunk sizes in one pattern; a count takes 2 ** atoms terms
+  const MOST_ATOMS = 10; // strides and chunk sizes in one cell; a count takes 2 ** atoms terms
+  const MOST_STEPS = 2e7; // of a count: about a second
+  const [MOST_RULES, DEEPEST, MOST_REGIONS] = [128, 100, 2 ** 16]; // of one pattern, as in limits.py
   const ORDER = ["band", "sink", "prefix", "strided", "chunked"]; // their places in the normal form's text
 
   // -- rules: {kind, args}; {not: rule}; {op, terms} ------------------------------------------------------------------
@@ -83,31 +85,41 @@ const patterns = (() => {
     }
     return a.kind && a.kind === b.kind ? (op === "&" ? meet(a, b) : join(a, b)) : null;
   }
-  function merged(op, terms) {
-    // terms: Map from text to expression
-    const done = [];
-    for (const term of sorted(terms.values())) {
-      for (const other of done) {
-        const both = mergeTwo(op, term, other);
-        if (!both) continue;
-        const rest = new Map(terms);
-        rest.delete(text(term));
-        rest.delete(text(other));
-        return merged(op, rest.set(text(both), both));
+  function mergeWith(op, term, done) {
+    for (const other of done) {
+      const both = mergeTwo(op, term, other);
+      if (both) return [other, both];
+    }
+    return null;
+  }
+  const named = (terms) => new Map(terms.map((term) => [text(term), term]));
+  // Inside a group no two merge any more, so only the other groups' terms are tried with the largest one's.
+  function merged(op, groups) {
+    const ranked = groups.map((group) => [-group.length, group.map(key), group]).sort(compare);
+    const [largest, ...others] = ranked.map(([, , group]) => group);
+    const done = named(largest);
+    for (let term of sorted(named(others.flat()).values())) {
+      let found;
+      while ((found = mergeWith(op, term, done.values()))) {
+        done.delete(text(found[0]));
+        term = found[1];
       }
-      done.push(term);
+      done.set(text(term), term);
     }
     return done;
   }
   function combine(op, exprs) {
     const [neutral, ruling] = (op === "&" ? [FULL, NOTHING] : [NOTHING, FULL]).map(text);
-    const flat = exprs.flatMap((e) => (e.op === op ? e.terms : [e]));
-    let terms = merged(op, new Map(flat.map((e) => [text(e), e])));
-    const parts = (t) => new Set(t.op && t.op !== op ? t.terms.map(text) : [text(t)]);
-    const inside = (a, b) => a.size < b.size && [...a].every((x) => b.has(x)); // a | (a & b) is a
-    terms = terms.filter((t) => !terms.some((other) => inside(parts(other), parts(t))) && text(t) !== neutral);
-    const texts = new Set(terms.map(text));
-    if (texts.has(ruling) || terms.some((t) => t.kind && texts.has("~" + text(t)))) return op === "&" ? NOTHING : FULL;
+    const found = merged(op, exprs.map((e) => (e.op === op ? e.terms : [e])));
+    const groups = new Map([...found].filter(([, t]) => t.op).map(([name, t]) => [name, t.terms.map(text)]));
+    const inside = (a, b) => a.length < b.length && a.every((x) => b.includes(x));
+    for (const [name, parts] of groups) {
+      const larger = [...groups.values()].some((other) => inside(other, parts));
+      if (larger || parts.some((x) => found.has(x))) found.delete(name); // a | (a & b) is a
+    }
+    found.delete(neutral);
+    const terms = [...found.values()];
+    if (found.has(ruling) || terms.some((t) => t.kind && found.has("~" + text(t)))) return op === "&" ? NOTHING : FULL;
     if (terms.length < 2) return terms[0] || (op === "&" ? FULL : NOTHING);
     return { op, terms: sorted(terms) };
   }
@@ -121,24 +133,59 @@ const patterns = (() => {
   function leaves(expr) {
     return expr.terms ? expr.terms.flatMap(leaves) : [expr.not || expr];
   }
-  // Thresholds of d = q - k, k and q cut the plane into cells; in a cell a rule is constant but for its atom.
+  // Thresholds of d = q - k, k and q cut the plane into cells; in a cell a rule is constant but for strides and chunks.
   function cuts(leaf) {
     const [n, right] = leaf.args;
     if (leaf.kind === "band")
       return { d: [right === null ? [] : -right, n === null ? [] : n + 1].flat(), k: [], q: [] };
     if (leaf.kind === "strided") return { d: [0], k: [], q: [] };
     if (leaf.kind === "chunked") return { d: [0, n], k: [], q: [] };
-    return { d: [0], k: [n], q: leaf.kind === "prefix" ? [n] : [] };
+    return { d: [0], k: [n], q: leaf.kind === "prefix" ? [0, n] : [] };
   }
-  // Steps and blocks hold or not as `held` says, so each is asked by its atom; the corner of the cell decides the rest.
-  function holds(expr, q, k, d, held) {
-    if (expr.not) return !holds(expr.not, q, k, d, held);
-    if (expr.terms) return expr.terms[expr.op === "&" ? "every" : "some"]((t) => holds(t, q, k, d, held));
-    const [n, right] = expr.args;
+  // What is left of a rule in the cell with this corner: true, false, or a rule over strides and chunks.
+  function left(expr, q, k, d) {
+    const [n, right] = expr.args || [];
+    if (expr.not) {
+      const rest = left(expr.not, q, k, d);
+      return typeof rest === "boolean" ? !rest : { not: rest };
+    }
+    if (expr.op) {
+      const ruling = expr.op === "|";
+      const rest = [];
+      for (const term of expr.terms) {
+        const one = left(term, q, k, d);
+        if (one === ruling) return ruling;
+        if (one !== !ruling) rest.push(one);
+      }
+      return rest.length ? { op: expr.op, terms: rest } : !ruling;
+    }
     if (expr.kind === "band") return (n === null || d <= n) && (right === null || d >= -right);
     if (expr.kind === "sink") return d >= 0 && k < n;
     if (expr.kind === "prefix") return d >= 0 || (q < n && k < n);
-    return d >= 0 && (expr.kind === "strided" || d < n) && held.has(text(expr));
+    return d >= 0 && (expr.kind === "strided" || d < n) && expr;
+  }
+  function holds(rule, held) {
+    if (rule.not) return !held(rule.not);
+    return rule.op ? rule.terms[rule.op === "&" ? "every" : "some"]((term) => holds(term, held)) : held(rule);
+  }
+
+  // What is wrong with a rule that is too large, or null: it bounds the work of counting it.
+  function tooLarge(expr) {
+    if (!expr.op) return null;
+    const found = leaves(expr);
+    const depth = (e) => (e.op ? 1 + Math.max(...e.terms.map(depth)) : 0);
+    const wayOut = "write it as one function, aj.Where(fn), or pass an array as mask=";
+    if (found.length > MOST_RULES)
+      return `the pattern would hold ${found.length} rules; it may hold at most ${MOST_RULES}: ${wayOut}`;
+    if (depth(expr) > DEEPEST)
+      return `the pattern would nest & and | ${depth(expr)} deep; it may nest them ${DEEPEST} deep: ${wayOut}`;
+    const [q, k, d] = ["q", "k", "d"].map((axis) => new Set(found.flatMap((leaf) => cuts(leaf)[axis])).size + 1);
+    const [regions, most] = [q * k * d, MOST_REGIONS].map((n) => n.toLocaleString("en-US"));
+    if (q * k * d <= MOST_REGIONS) return null;
+    return (
+      `the pattern's numbers would cut queries into ${q} ranges, keys into ${k} and distances into ${d}, so ` +
+      `${regions} regions; it may have at most ${most}: ${wayOut}`
+    );
   }
 
   // Pairs of [q0, q1) x [k0, k1) with d0 <= q - k < d1 and (q - k) % step == 0: the number of pairs on a diagonal rises
@@ -158,7 +205,7 @@ const patterns = (() => {
     return high > low ? below(high) - below(low) : 0n;
   }
   // Pairs of a cell at which every one of these strided and chunked rules holds.
-  function allHold(rules, [q0, q1, k0, k1, d0, d1]) {
+  function allHold(rules, [q0, q1, k0, k1, d0, d1], spend) {
     let step = 1;
     for (const r of rules) if (r.kind === "strided") step = Math.min(lcm(step, r.args[0]), 2 ** 40);
     const all = rules.filter((r) => r.kind === "chunked").map((r) => r.args[0]);
@@ -170,6 +217,7 @@ const patterns = (() => {
     let total = 0n;
     let start = Math.max(...sizes.map((s) => Math.floor(Math.min(...inner) / s) * s));
     while (start <= last) {
+      spend(sizes.length);
       const end = Math.min(...sizes.map((s) => (Math.floor(start / s) + 1) * s));
       const length = end - start;
       const full = start >= inner[0] && end <= inner[1];
@@ -185,41 +233,47 @@ const patterns = (() => {
   function count(expr, T) {
     if (expr.heads) return expr.heads.reduce((sum, head) => sum + count(head, T), 0n);
     const found = leaves(expr);
-    const atoms = [...new Map(found.filter((l) => ORDER.indexOf(l.kind) > 2).map((l) => [text(l), l]))];
-    if (atoms.length > MOST_ATOMS) {
-      throw new Error(
-        `${atoms.length} different strides and chunks; the page counts patterns of at most ${MOST_ATOMS}`,
-      );
-    }
-    const edges = (axis, low, high) => {
-      const inner = found.flatMap((leaf) => cuts(leaf)[axis]).filter((v) => low < v && v < high);
-      return [low, ...[...new Set(inner)].sort((a, b) => a - b), high];
+    let steps = 0;
+    const spend = (more) => {
+      steps += more;
+      if (steps > MOST_STEPS) throw new Error("Counting this pattern would take the page too long");
     };
-    const [qs, ks, ds] = [edges("q", 0, T), edges("k", 0, T), edges("d", 1 - T, T)];
-    const ranges = (e) => e.slice(1).map((high, i) => [e[i], high]);
+    const ranges = (axis, low, high) => {
+      const inner = found.flatMap((leaf) => cuts(leaf)[axis]).filter((v) => low < v && v < high);
+      const edges = [low, ...[...new Set(inner)].sort((a, b) => a - b), high];
+      return edges.slice(1).map((end, i) => [edges[i], end]);
+    };
+    const [qs, ks, ds] = [ranges("q", 0, T), ranges("k", 0, T), ranges("d", 1 - T, T)];
     let total = 0n;
-    for (const [q0, q1] of ranges(qs))
-      for (const [k0, k1] of ranges(ks))
-        for (const [d0, d1] of ranges(ds)) {
+    for (const [q0, q1] of qs)
+      for (const [k0, k1] of ks)
+        for (const [d0, d1] of ds) {
           if (q1 - k0 <= d0 || q0 - k1 + 1 >= d1) continue;
-          const sets = [...Array(1 << atoms.length).keys()].map((bits) => atoms.filter((_, a) => (bits >> a) & 1));
-          const terms = sets.map((set) => Number(holds(expr, q0, k0, d0, new Map(set))));
-          for (let bit = 1; bit < terms.length; bit <<= 1) {
-            // weights whose sums over subsets are the answers
-            for (let i = 0; i < terms.length; i++) if (i & bit) terms[i] -= terms[i ^ bit];
-          }
-          terms.forEach((weight, i) => {
-            const cell = [q0, q1, k0, k1, d0, d1];
-            if (weight)
-              total +=
-                BigInt(weight) *
-                allHold(
-                  sets[i].map(([, leaf]) => leaf),
-                  cell,
-                );
-          });
+          total += counted(left(expr, q0, k0, d0), [q0, q1, k0, k1, d0, d1], spend);
         }
     return total;
+  }
+  // Pairs of a cell at which what is left of a rule holds.
+  function counted(rule, cell, spend) {
+    if (rule === false) return 0n;
+    const used = rule === true ? [] : leaves(rule);
+    const atoms = [...named(used).values()];
+    if (atoms.length > MOST_ATOMS) {
+      throw new Error(
+        `${atoms.length} different strides and chunks meet; the page counts patterns of at most ${MOST_ATOMS}`,
+      );
+    }
+    const places = new Map(used.map((leaf) => [leaf, atoms.findIndex((atom) => text(atom) === text(leaf))]));
+    spend((used.length + 10) << atoms.length);
+    const terms = Array.from({ length: 1 << atoms.length }, (_, bits) =>
+      Number(rule === true || holds(rule, (leaf) => (bits >> places.get(leaf)) & 1)),
+    );
+    for (let bit = 1; bit < terms.length; bit <<= 1) {
+      // weights whose sums over subsets are the answers
+      for (let i = 0; i < terms.length; i++) if (i & bit) terms[i] -= terms[i ^ bit];
+    }
+    const held = (bits) => atoms.filter((_, a) => (bits >> a) & 1);
+    return terms.reduce((sum, weight, i) => (weight ? sum + BigInt(weight) * allHold(held(i), cell, spend) : sum), 0n);
   }
 
   // The share of a pattern's heads that see each pair: T arrays of T numbers, 0 or 1 where there is one head.
@@ -240,5 +294,5 @@ const patterns = (() => {
     return found;
   }
 
-  return { LARGEST, LONGEST, combine, count, negate, rule, shares, text, tiles, visible };
+  return { LARGEST, LONGEST, combine, count, negate, rule, shares, text, tiles, tooLarge, visible };
 })();
