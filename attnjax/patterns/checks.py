@@ -34,12 +34,17 @@ class Rule(NamedTuple):
     traced: str
 
 
-def size(name: str, value: object, low: int, rule: Rule) -> int:
+def pattern_size(name: str, value: object, low: int, rule: Rule) -> int:
     """A number of a pattern: an int from `low` to the largest position."""
     static = f"a pattern's sizes are static. One program for all sizes: hide pairs with mask=, or write {rule.traced}"
-    number = integer(name, value, low, rule.why, static)
+    return size(name, value, low, rule.why, static)
+
+
+def size(name: str, value: object, low: int, why: str, traced: str = STATIC) -> int:
+    """A number of positions: an int from `low` to the largest one."""
+    number = integer(name, value, low, why, traced)
     if number > LARGEST:
-        raise ValueError(f"{name}={number} is too large: positions are int32, at most {LARGEST}; {rule.why}")
+        raise ValueError(f"{name}={number} is too large: positions are int32, at most {LARGEST}; {why}")
     return number
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from attnjax.patterns import leaves
 from attnjax.patterns.base import Pattern
 from attnjax.patterns.checks import Rule
-from attnjax.patterns.checks import size as checked
+from attnjax.patterns.checks import pattern_size as checked
 
 
 @typing.no_type_check
