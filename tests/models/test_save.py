@@ -20,7 +20,7 @@ import attnjax
 from attnjax import models
 from attnjax.models import Decoder
 from attnjax.models.saved_config import to_json
-from attnjax.patterns import Causal, Where
+from attnjax.patterns import Causal, PerHead, Where
 from tests.models.saved import CONFIG, SHAPES, bits, decoder
 
 
@@ -86,6 +86,8 @@ def test_numbers_of_any_kind_are_written_as_what_they_are(tmp_path):
         (TypeError, "save takes a Decoder, got a dict", lambda: {}),
         (ValueError, r"legend\['H'\] = .* cannot be saved: .*where\(fn\) holds a Python function", lambda: decoder(
             dataclasses.replace(CONFIG, legend={"L": Causal(), "G": Causal(), "H": Causal() & Where(near)}))),
+        (ValueError, "the patterns of legend are 69,.* characters long; in a file they may be 65,536", lambda: decoder(
+            dataclasses.replace(CONFIG, legend={"L": Causal(), "G": Causal(), "H": PerHead([Causal()] * 6898)}))),
         (ValueError, r"param_dtype='float8_e4m3fn' cannot be saved; a saved model has one of", lambda: decoder(
             dataclasses.replace(CONFIG, param_dtype="float8_e4m3fn"))),
         (TypeError, "shapes but no values", lambda: nnx.eval_shape(lambda: Decoder(CONFIG, rngs=nnx.Rngs(0)))),
