@@ -1,6 +1,7 @@
 """What a result depends on besides settings and seed: the machine and the versions."""
 
 import importlib.metadata
+import importlib.util
 import os
 import pathlib
 import platform
@@ -43,6 +44,26 @@ def processor() -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+def memory() -> int:
+    """Bytes that one device has: its own, or on a CPU those of the host."""
+    import jax
+
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return stats.get("bytes_limit") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def have(*packages: str) -> None:
+    """Nothing, if packages that only the end needs are installed.
+
+    Raises:
+        ValueError: that names the missing ones.
+    """
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ValueError(f"the results are written with {' and '.join(missing)}, not installed here: "
+                         f"pip install {' '.join(missing)}")
 
 
 def setup(devices: int) -> dict:
