@@ -57,4 +57,9 @@ def shown(value: object) -> str:
         text = repr(value)
     except (ValueError, RecursionError):  # an int of thousands of digits, or endless nesting
         return type(value).__name__
+    return short(text)
+
+
+def short(text: str) -> str:
+    """The text, or what fits of it into an error of one line."""
     return text if len(text) <= 60 else text[:57] + "..."

@@ -161,14 +161,18 @@ def run(plan: Plan) -> int:
         OSError: if the disk is full, or another process trains in the folder.
     """
     s, since = plan.settings, plan.since
+    record = since.record or first_record(plan)  # before the folder is made: counting takes its time
     with alone(plan.out):
-        record = since.record or first_record(plan)
         tokens = s.data.batch * s.data.length
         with Journal(plan.out, record, s.optim.steps, tokens, since.step, since.seconds) as journal:
             journal.say(f"{plan.out}: layers {plan.model.letters}, " + ", ".join(
                 f"{letter} = {pattern}" for letter, pattern in plan.model.legend.items()))
             counts = ", ".join(f"{name} {loss:.3f}" for name, loss in record["baselines"].items())
             journal.say(f"byte counts, nats per byte: {counts}")
+            if since.record:
+                journal.say(f"goes on from step {since.step} of {s.optim.steps} (checkpoint "
+                            f"{plan.out / 'checkpoints' / str(since.step)})" if since.step
+                            else "from the start: no checkpoint yet")
             with Checkpoints(plan.out / "checkpoints", s.run.keep) as checkpoints:
                 if (checkpoints.latest or 0) != since.step:
                     raise OSError(f"another process went on in {plan.out} to step {checkpoints.latest}; resume it "
