@@ -158,4 +158,7 @@ def _sample(options: argparse.Namespace, stopped: Stopped) -> Callable[[], int]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended = main()
+    if ended == stops.STATUS:
+        os._exit(ended)  # at once: closing down takes a second, in which another Ctrl-C would show a traceback
+    sys.exit(ended)

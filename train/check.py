@@ -4,13 +4,12 @@ import dataclasses
 import pathlib
 import time
 
-from train import host, places, pool, report
+from train import host, places, pool, report, stops
 from train.breaks import BREAKS
 from train.learn import Outcome
 from train.limits import SEEDS, within
 from train.names import unknown
 from train.rows import FULL, QUICK, Row
-from train.stops import STATUS
 from train.table import Table
 from train.tasks import Reach, Text
 from train.tasks.text import bigram
@@ -67,7 +66,12 @@ def check(rows: list[Row], out: pathlib.Path, broken: str | None = None) -> int:
     Raises:
         OSError: if a worker could not go on; the report holds the rows done before.
     """
-    began, outcomes, stopped = time.perf_counter(), [], None
+    with stops.deferred():
+        return _check(rows, out, broken)
+
+
+def _check(rows: list[Row], out: pathlib.Path, broken: str | None) -> int:
+    began, outcomes, ended = time.perf_counter(), [], None
     with Table(rows) as table:
         def done(outcome: Outcome) -> None:
             outcomes.append(outcome)
@@ -76,22 +80,23 @@ def check(rows: list[Row], out: pathlib.Path, broken: str | None = None) -> int:
         try:
             pool.train(rows, None if broken else out / "models", table.progress, done, table.tick)
         except (KeyboardInterrupt, OSError) as error:
-            stopped = error
+            ended = error
     seconds = time.perf_counter() - began
     outcomes.sort(key=lambda outcome: [(row.name, row.seed) for row in rows].index((outcome.name, outcome.seed)))
-    if outcomes or not stopped:
-        report.write(out, rows, outcomes, seconds, broken, interrupted=stopped is not None)
-    if any(isinstance(row.task, Text) for row in rows) and outcomes:
-        print(f"text: 1.00 at bigram is the loss of counted byte pairs, {bigram():.3f} nats per byte")
     wrong = [outcome for outcome in outcomes if not outcome.inside]
-    for outcome in wrong:
-        print(f"{outcome.name} (seed {outcome.seed}) contradicts its bands: {'; '.join(outcome.reasons)}")
-    where = f"report in {out / 'report.md'}" if outcomes or not stopped else "no report was written"
-    ended = f"stopped: {len(outcomes)} of {len(rows)} rows done, " if stopped else ""
-    print(f"{ended}{len(outcomes) - len(wrong)} of {len(outcomes)} rows inside their bands, {seconds:.0f} s; {where}")
-    if isinstance(stopped, OSError):
-        raise stopped
-    return STATUS if stopped else 1 if wrong else 0
+    said = [f"stopped: {len(outcomes)} of {len(rows)} rows done"] if ended else []
+    if outcomes:
+        report.write(out, rows, outcomes, seconds, broken, interrupted=ended is not None)
+        if any(isinstance(row.task, Text) for row in rows):
+            print(f"text: 1.00 at bigram is the loss of counted byte pairs, {bigram():.3f} nats per byte")
+        for outcome in wrong:
+            print(f"{outcome.name} (seed {outcome.seed}) contradicts its bands: {'; '.join(outcome.reasons)}")
+        said.append(f"{len(outcomes) - len(wrong)} of {len(outcomes)} rows inside their bands, {seconds:.0f} s; "
+                    f"report in {out / 'report.md'}")
+    print("; ".join(said), flush=True)
+    if isinstance(ended, OSError):
+        raise ended
+    return stops.STATUS if ended or stops.asked.is_set() else 1 if wrong else 0
 
 
 def ready(rows: list[Row], out: pathlib.Path, broken: str | None) -> None:

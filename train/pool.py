@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.resource_tracker
 import os
 import pathlib
 import shutil
@@ -12,14 +13,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from train import host
+from train import host, stops
 from train.learn import Outcome, learn
 from train.rows import Row
 
 WORKERS = 4  # at most: rows differ too much in length for more to pay
 # A worker is one row on one core. XLA would otherwise start threads for every core in every worker.
 ONE_THREAD = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "NPROC": "1"}
-TICK = 1.0  # seconds between two looks at the clock
+TICK = 0.25  # seconds between two looks at what was asked
 
 
 def train(
@@ -35,9 +36,10 @@ def train(
         kept: folder for the models of rows with `keep`; None keeps none.
         progress: called as `learn` calls it, and with 0 steps when a row begins.
         done: called with each outcome.
-        tick: called about once a second.
+        tick: called several times a second.
 
     Raises:
+        KeyboardInterrupt: if a signal has asked for the end.
         OSError: if a worker cannot write, or ends by itself.
     """
     # Longest first, so that no long row is left over for one worker at the end.
@@ -45,7 +47,7 @@ def train(
     team: dict[Any, tuple[Any, Row | None]] = {}
     with tempfile.TemporaryDirectory(prefix="attnjax-") as compiled, _environment(compiled):
         try:
-            team |= _hire(kept)
+            team |= _hire(kept, compiled)
             while team:
                 for pipe in multiprocessing.connection.wait(list(team), TICK):
                     process, row = team[pipe]
@@ -59,7 +61,7 @@ def train(
                         done(*what)
                     elif what == ["cpu"] and len(team) == 1:  # the first one is there, and says on what it computes
                         for _ in range(min(WORKERS, host.threads(), len(waiting)) - 1):
-                            team |= _hire(kept)
+                            team |= _hire(kept, compiled)
                     row = waiting.pop(0) if waiting else None
                     pipe.send(row)
                     team[pipe] = process, row
@@ -67,6 +69,8 @@ def train(
                         del team[pipe]
                     else:
                         progress(row.name, row.seed, 0, {})
+                if stops.asked.is_set():
+                    raise KeyboardInterrupt
                 tick()
         finally:
             for process, _ in team.values():
@@ -81,11 +85,13 @@ def cost(row: Row) -> int:
     return row.steps * row.batch * row.task.length * len(row.layers)
 
 
-def _hire(kept: pathlib.Path | None) -> dict[Any, tuple[Any, Row | None]]:
+def _hire(kept: pathlib.Path | None, compiled: str) -> dict[Any, tuple[Any, Row | None]]:
     context = multiprocessing.get_context("spawn")  # a forked JAX hangs
     mine, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(theirs, kept), daemon=True)
-    # Blocked signals are inherited: Ctrl-C goes to the whole group, and the workers are ended from here.
+    process = context.Process(target=_work, args=(theirs, kept, compiled), daemon=True)
+    # Blocked signals are inherited: Ctrl-C goes to the whole group, and the workers are ended from here. Starting the
+    # tracker of resources unblocks them, so it comes first.
+    multiprocessing.resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         process.start()
@@ -104,8 +110,8 @@ def _heard(pipe, process, row: Row | None) -> tuple:
         raise ChildProcessError(f"the process {at} ended by itself (status {process.exitcode})") from None
 
 
-def _work(pipe, kept: pathlib.Path | None) -> None:
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+def _work(pipe, kept: pathlib.Path | None, compiled: str) -> None:
+    threading.Thread(target=_leave_with_parent, args=(compiled,), daemon=True).start()
     import jax
 
     pipe.send(("ready", jax.default_backend()))
@@ -116,9 +122,9 @@ def _work(pipe, kept: pathlib.Path | None) -> None:
             pipe.send(("failed", str(error)))
 
 
-def _leave_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    multiprocessing.connection.wait([parent.sentinel])
+def _leave_with_parent(compiled: str) -> None:
+    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
+    shutil.rmtree(compiled, ignore_errors=True)
     os._exit(1)
 
 

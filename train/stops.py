@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: a KeyboardInterrupt where Python runs, the end of the process where compiled code does not."""
+"""Ctrl-C and SIGTERM end a command at once, whatever it computes; one that wants to save what is done says so."""
 
 import contextlib
 import os
@@ -9,35 +9,32 @@ from collections.abc import Callable
 
 SIGNALS = signal.SIGINT, signal.SIGTERM
 STATUS = 130  # what a shell calls the end by Ctrl-C
-GRACE = 1.0  # seconds that compiled code has to come back to Python
+
+asked = threading.Event()  # whether a signal came while it was deferred
+_polite = threading.Event()
 
 
 @contextlib.contextmanager
 def listening(words: Callable[[], str]):
-    """Raises KeyboardInterrupt at the first signal; ends the process at the second, or if the first is not heard.
+    """Leaves the process at a signal, after a line for people.
 
-    Python hears a signal between two of its own instructions, so not while XLA compiles. Leaving the process there is
-    safe for whatever survives a kill. A signal that the process was started to ignore stays ignored.
+    A KeyboardInterrupt would not do: Python raises none while XLA compiles, and one that falls into a callback of the
+    garbage collector is lost. What has to survive a kill survives this as well. A signal that the process was started
+    to ignore stays ignored.
 
     Args:
-        words: what is said when the process is left.
+        words: what is said then.
     """
-    heard = threading.Event()
-
-    def hear(*_) -> None:
-        if not heard.is_set():
-            heard.set()
-            raise KeyboardInterrupt
-
     kept = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     if threading.current_thread() is not threading.main_thread() or not kept:
         yield
         return
     inlet, outlet = os.pipe()
     os.set_blocking(outlet, False)
+    # The system itself writes the number of a signal that has a handler, at once.
     wakeup = signal.set_wakeup_fd(outlet, warn_on_full_buffer=False)
-    before = {number: signal.signal(number, hear) for number in kept}
-    watcher = threading.Thread(target=_watch, args=(inlet, heard, words), daemon=True)
+    before = {number: signal.signal(number, lambda *_: None) for number in kept}
+    watcher = threading.Thread(target=_watch, args=(inlet, words), daemon=True)
     watcher.start()
     try:
         yield
@@ -50,11 +47,24 @@ def listening(words: Callable[[], str]):
         os.close(inlet)
 
 
-def _watch(inlet: int, heard: threading.Event, words: Callable[[], str]) -> None:
-    """Reads the number of every signal, which the system writes at once, whatever the main thread does."""
-    signals = 0
+@contextlib.contextmanager
+def deferred():
+    """Inside, the first signal only sets `asked`, which has to be looked at; the second ends the process."""
+    asked.clear()
+    _polite.set()
+    try:
+        yield
+    finally:
+        _polite.clear()
+
+
+def _watch(inlet: int, words: Callable[[], str]) -> None:
     while number := os.read(inlet, 1):
-        signals += number[0] in SIGNALS
-        if signals > 1 or signals and not heard.wait(GRACE):
-            print(words(), file=sys.stderr, flush=True)
-            os._exit(STATUS)
+        if number[0] not in SIGNALS:
+            continue
+        if _polite.is_set() and not asked.is_set():
+            asked.set()
+            continue
+        cursor = "\x1b[?25h" if sys.stderr.isatty() else ""  # a live table has hidden it
+        print(f"{cursor}{words()}", file=sys.stderr, flush=True)
+        os._exit(STATUS)
