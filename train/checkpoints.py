@@ -17,7 +17,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from grain.checkpoint import CheckpointRestore, CheckpointSave
 
-from train.host import differences
+from train.host import differences, listed
 from train.limits import shown
 
 FORMAT = 1
@@ -72,7 +72,7 @@ class Checkpoints:
             OSError: if it cannot be written. The checkpoints before it are as they were.
         """
         notes = {"format": FORMAT, "step": step, "state": described(state), "data": batches.get_state()} | notes
-        notes["sha256"] = digests(step, notes) | digests(step, leaves(state))
+        notes["sha256"] = {"notes": digests(step, notes), "state": digests(step, leaves(state))}
         parts = ocp.args.Composite(
             state=ocp.args.StandardSave(state), data=CheckpointSave(batches), notes=ocp.args.JsonSave(notes))
         try:
@@ -90,14 +90,15 @@ class Checkpoints:
         """
         notes = self._read(step, notes=ocp.args.JsonRestore())["notes"]
         found = notes.get("format") if isinstance(notes, dict) else None
-        if found != FORMAT:
+        if type(found) is not int or found != FORMAT:
             raise ValueError(f"checkpoint {self._folder / str(step)} has format {shown(found)}, this version of train "
                              f"reads format {FORMAT}; go on with the version that wrote it")
         if (held := notes.get("step", step)) != step:
             raise self._refused(step, f"holds step {shown(held)}: it was copied or renamed")
         if not isinstance(notes.get("state"), dict):
             raise self._refused(step, "is damaged: its notes do not say what it holds")
-        self._compare(step, notes, digests(step, {name: notes[name] for name in notes if name != "sha256"}))
+        if "sha256" in notes:
+            self._compare(step, notes, "notes", {name: notes[name] for name in notes if name != "sha256"})
         return notes
 
     def restore(self, step: int, like: Any, batches: Any) -> Any:
@@ -116,7 +117,7 @@ class Checkpoints:
         notes = self.notes(step)
         # Before anything is read: orbax would convert a dtype, and stops in the middle at a shape.
         if changed := differences(notes["state"], described(like)):
-            raise ValueError(f"checkpoint {self._folder / str(step)} holds another state: {'; '.join(changed)}")
+            raise ValueError(f"checkpoint {self._folder / str(step)} holds another state: {listed(changed)}")
         parts: dict[str, Any] = {"state": ocp.args.StandardRestore(like)}
         if batches is not None:
             parts["data"] = CheckpointRestore(batches)
@@ -125,21 +126,25 @@ class Checkpoints:
             print(f"warning: checkpoint {self._folder / str(step)} has no digest, as an earlier version wrote it: "
                   "whether it is still what was written cannot be known", file=sys.stderr, flush=True)
             return state
-        self._compare(step, notes, digests(step, leaves(state)))
+        self._compare(step, notes, "state", leaves(state))
         if batches is not None and batches.get_state() != notes["data"]:
             raise self._refused(step, "is not what was written: data changed")
         return state
 
-    def _compare(self, step: int, notes: dict, found: dict[str, str]) -> None:
-        """Raises ValueError for a digest that is not the one in the notes, if there are any."""
-        written = notes.get("sha256", found)
+    def _compare(self, step: int, notes: dict, kind: str, parts: dict) -> None:
+        """Raises ValueError for a part whose digest is not the one in the notes."""
+        written = notes["sha256"].get(kind) if isinstance(notes["sha256"], dict) else None
         if not isinstance(written, dict):
             raise self._refused(step, "is damaged: its digests are none")
-        if wrong := [place for place in found if written.get(place) != found[place]]:
-            raise self._refused(step, f"is not what was written: {', '.join(wrong[:3])} changed")
+        found = digests(step, parts)
+        if wrong := [place for place in written | found if written.get(place) != found.get(place)]:
+            raise self._refused(step, f"is not what was written: {listed(wrong, ', ')} changed")
 
     def _read(self, step: int, **parts: Any) -> Any:
         try:
+            for path in (self._folder / str(step)).rglob("*"):
+                if not path.is_file() and not path.is_dir():  # opening a pipe would wait forever
+                    raise OSError(f"{path.name} is no file")
             with quiet():
                 return self._manager.restore(step, args=ocp.args.Composite(**parts))
         except Exception as error:  # a missing or damaged file is an error of almost any type
@@ -165,7 +170,7 @@ def leaves(tree: Any) -> dict[str, bytes]:
     found = {}
     for path, x in jax.tree_util.tree_leaves_with_path(tree):
         values = jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
-        found[f"state{jax.tree_util.keystr(path)}"] = f"{x.dtype}{list(x.shape)} ".encode() + np.asarray(values).tobytes()
+        found[jax.tree_util.keystr(path)] = f"{x.dtype}{list(x.shape)} ".encode() + np.asarray(values).tobytes()
     return found
 
 

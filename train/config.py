@@ -13,7 +13,7 @@ import numpy as np
 
 import attnjax as aj
 from attnjax import models
-from train.limits import BYTES, LARGEST, SEEDS, number, positive, shown, within
+from train.limits import BYTES, LARGEST, SEEDS, number, positive, short, shown, within
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +168,7 @@ def _beside(path: pathlib.Path) -> str:
         near = sorted(p.name for p in path.parent.glob("*.toml"))
     except OSError:
         near = []
-    return f"; in {path.parent} there are {', '.join(near)}" if near else ""
+    return f"; in {short(str(path.parent))} there are {', '.join(near)}" if near else ""
 
 
 def from_table(table: dict[str, Any]) -> Settings:

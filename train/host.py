@@ -94,3 +94,14 @@ def differences(then: dict, now: dict) -> list[str]:
             was, is_now = ("not set" if x in (None, "") else x if isinstance(x, str) else shown(x) for x in (before, value))
             found.append(f"{name} was {was} and is {is_now}")
     return found
+
+
+def listed(items: list[str], between: str = "; ") -> str:
+    """The first few of many, and how many more there are.
+
+    Example:
+        >>> listed(["a", "b", "c", "d", "e"], ", ")
+        'a, b, c and 2 more'
+    """
+    more = f" and {len(items) - 3} more" if len(items) > 3 else ""
+    return between.join(items[:3]) + more

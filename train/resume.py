@@ -63,13 +63,14 @@ def read(out: pathlib.Path) -> tuple[dict, config.Settings]:
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {error}") from None
     found = record.get("format") if isinstance(record, dict) else None
-    if found != FORMAT:
+    if type(found) is not int or found != FORMAT:
         raise ValueError(f"{path} has format {shown(found)}, this version of train reads format {FORMAT}; go on with "
                          "the version that wrote it")
     check_types(f"{path} is damaged", record, HELD)
     try:
         settings = config.from_table(record["settings"])
         run.model_of(settings)
+        run.rate_of(settings)
     except ValueError as error:
         raise ValueError(f"{path} holds settings that this version of train does not read: {one_line(error)}") from None
     return record, settings
@@ -81,7 +82,7 @@ def beside(out: pathlib.Path) -> str:
         there = sorted(path.parent.name for path in out.parent.glob(f"*/{RECORD}"))
     except (OSError, ValueError):  # no such folder can be
         return ""
-    return f"; in {out.parent} there are {', '.join(there) or 'none'}"
+    return f"; in {short(str(out.parent))} there are {', '.join(there) or 'none'}"
 
 
 def is_real(value: Any) -> bool:
@@ -121,11 +122,12 @@ def since(planned: run.Plan, record: dict) -> run.Since:
     """The newest checkpoint of a run, or its start."""
     with Checkpoints(planned.out / "checkpoints") as checkpoints:
         step = checkpoints.latest
-        check_lines(planned, step or 0)
         if step is None:
+            check_lines(planned, 0)
             return run.Since(record)
         batches = planned.batches()
         state, notes = restored(planned.out, record, checkpoints, step, planned.learner()[1], planned.mesh, batches)
+        check_lines(planned, step)
         return run.Since(record, step, state, batches, tuple(notes["losses"]), notes["seconds"])
 
 
@@ -176,7 +178,7 @@ def shapes(first: Callable, mesh: Mesh) -> loop.State:
 def check_settings(out: pathlib.Path, now: dict, then: dict, step: int) -> None:
     """Raises ValueError if run.json no longer says what it said when a checkpoint was written."""
     if changed := host.differences(then, now):
-        raise ValueError(f"{out / RECORD} has changed since the checkpoint of step {step}: {'; '.join(changed)}; "
+        raise ValueError(f"{out / RECORD} has changed since the checkpoint of step {step}: {host.listed(changed)}; "
                          "change it back, or start a new run with other settings")
 
 

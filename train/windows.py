@@ -43,7 +43,9 @@ def drawn(text: np.ndarray, length: int, size: int, seed: int) -> grain.DatasetI
         >>> next(rows).shape, rows.get_state()
         ((2, 5), {'next_index': 1})
     """
-    places = grain.MapDataset.range(len(text) - length).seed(seed % 2**32).shuffle().repeat().batch(size)
+    count = len(text) - length
+    # A number of rounds, because grain cannot count endless ones in batches of one.
+    places = grain.MapDataset.range(count).seed(seed % 2**32).shuffle().repeat(2**62 // count).batch(size)
     # A batch costs a quarter of a millisecond; one thread reads ahead.
     reading = grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)
     return iter(places.map(lambda at: text[at[:, None] + np.arange(length + 1)]).to_iter_dataset(reading))
