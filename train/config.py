@@ -13,7 +13,7 @@ import numpy as np
 
 import attnjax as aj
 from attnjax import models
-from train.limits import BYTES, LARGEST, SEEDS, number, positive, short, shown, within
+from train.limits import BYTES, LARGEST, PATH, SEEDS, number, positive, short, shown, within
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,8 +143,10 @@ def read(path: pathlib.Path, changes: list[str] | None = None) -> Settings:
         ValueError: for a file that is missing or not TOML, an unknown key (with the nearest one), a key that is
             missing, and a value of the wrong type or beyond its bounds.
     """
-    name = f"config {shown(str(path))}"
+    name = f"config {shown(str(path), PATH)}"
     try:
+        if path.is_char_device():
+            raise ValueError("it is a device")
         table = _toml(path.read_bytes().decode())
     except OSError as error:
         raise ValueError(f"{name} cannot be read ({error.strerror}){_beside(path)}") from error
@@ -168,7 +170,7 @@ def _beside(path: pathlib.Path) -> str:
         near = sorted(p.name for p in path.parent.glob("*.toml"))
     except OSError:
         near = []
-    return f"; in {short(str(path.parent))} there are {', '.join(near)}" if near else ""
+    return f"; in {short(path.parent)} there are {', '.join(near)}" if near else ""
 
 
 def from_table(table: dict[str, Any]) -> Settings:

@@ -5,6 +5,7 @@ import numpy as np
 LARGEST = 2**31 - 1  # steps and sizes are int32 on devices
 SEEDS = -(2**31), 2**32 - 1  # a key keeps 32 bits of its seed: beyond these, two seeds would draw the same
 BYTES = 10**6  # of a sample; each takes a full pass of the model
+PATH = 240  # letters of a path that an error shows
 FLOATS = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 
 
@@ -46,20 +47,21 @@ def number(name: str, value: float) -> float:
     return found
 
 
-def shown(value: object) -> str:
+def shown(value: object, most: int = 60) -> str:
     """A value in an error: all of it, if it is short.
 
     Example:
-        >>> shown("a" * 100), shown(10**5000)
-        ("'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa...", 'int')
+        >>> shown("a" * 100, 20), shown(10**5000)
+        ("'aaaaaaaaaaaaaaaa...", 'int')
     """
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an int of thousands of digits, or endless nesting
         return type(value).__name__
-    return short(text)
+    return short(text, most)
 
 
-def short(text: str) -> str:
+def short(text: object, most: int = PATH) -> str:
     """The text, or what fits of it into an error of one line."""
-    return text if len(text) <= 60 else text[:57] + "..."
+    text = str(text)
+    return text if len(text) <= most else text[: most - 3] + "..."

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable
 
-from train.limits import shown
+from train.limits import PATH, shown
 
 # As long as the longest path that the storage of checkpoints makes below the folder of a run.
 DEEPEST = pathlib.Path("checkpoints", "x" * 160)
@@ -59,7 +59,7 @@ def ready(out: pathlib.Path, needed: int, files: Iterable[str] = (), folders: It
     """
     there = existing(out)
     if not there.is_dir():
-        raise ValueError(f"{shown(str(out))} cannot be a folder: {there} is a file")
+        raise ValueError(f"{shown(str(out), PATH)} cannot be a folder: {there} is a file")
     for name in files:
         if (out / name).is_dir():
             raise ValueError(f"{out / name} is a folder, but a file of that name will be written; remove it")
@@ -88,7 +88,7 @@ def existing(out: pathlib.Path) -> pathlib.Path:
     except (FileNotFoundError, NotADirectoryError):
         pass
     except (OSError, ValueError) as error:
-        raise ValueError(f"{shown(str(out))} cannot be a folder ({getattr(error, 'strerror', error)})") from None
+        raise ValueError(f"{shown(str(out), PATH)} cannot be a folder ({getattr(error, 'strerror', error)})") from None
     return next(path for path in (out, *out.absolute().parents) if os.path.lexists(path))
 
 

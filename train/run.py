@@ -83,11 +83,11 @@ def checked(settings: Settings, place, saves: int | None = None) -> Plan:
                          f"{shortest} bytes; use a smaller length or more text")
     mesh = devices.mesh(s.run.devices, s.data.batch)
     model = model_of(s, mesh.size)
+    planned = Plan(s, model, text, rate_of(s), mesh, place())
+    state = traced(planned)
     if not windows.honest(model, s.data.length).any():
         raise ValueError(f"with data.length={s.data.length} every byte of a sequence sees its own target; use longer "
                          "sequences or a shorter prefix")
-    planned = Plan(s, model, text, rate_of(s), mesh, place())
-    state = traced(planned)
     if saves is None:
         saves = min(s.run.keep, -(-s.optim.steps // s.run.save_every))
     weights, whole = (sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree)) for tree in (state.params, state))

@@ -138,6 +138,7 @@ RECORD = [(key, value) for key, allowed in ALLOWED.items() for value in JSON_VAL
           if not any(type(value) is type(other) and value == other for other in allowed)]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_values_of_run_json_that_are_none_of_ours(capsys):
     record = json.loads((OUT / "run.json").read_text())
     for key, value in RECORD:
@@ -149,6 +150,7 @@ def test_values_of_run_json_that_are_none_of_ours(capsys):
         refused(capsys, "run.json", key)
 
 
+@pytest.mark.slow
 def test_settings_in_run_json_that_are_none_of_ours(capsys):
     record = json.loads((OUT / "run.json").read_text())
 
@@ -191,6 +193,7 @@ def test_something_else_in_place_of_the_notes(capsys, kind):
     refused(capsys, "checkpoints/3")
 
 
+@pytest.mark.slow
 def test_notes_that_are_not_what_was_written(capsys):
     notes = json.loads(NOTES.read_text())
     for key, own in notes.items():
@@ -203,6 +206,7 @@ def test_notes_that_are_not_what_was_written(capsys):
         refused(capsys, "checkpoints/3")
 
 
+@pytest.mark.slow
 def test_notes_without_a_digest_that_are_none_of_ours(capsys):
     notes = json.loads(NOTES.read_text())
     del notes["sha256"]
