@@ -1,6 +1,7 @@
 """The console command: what it writes, that it pipes, and one line with exit 2 for everything that is wrong."""
 
 import io
+import logging
 import os
 import pathlib
 import re
@@ -15,7 +16,7 @@ import pytest
 
 import attnjax as aj
 from attnjax import cli, models, show
-from attnjax.cli import command, cost
+from attnjax.cli import command, cost, figures
 
 ROOT = pathlib.Path(__file__).parents[1]
 CHAPTER = "window(4) | sink(1)"
@@ -228,3 +229,30 @@ def test_a_closed_output_is_one_line():
 @pytest.mark.parametrize("name", ["out", "model"])
 def test_an_empty_path_is_refused(name, capsys):
     assert run(capsys, "figures", f"--{name}", "")[::2] == (2, f"attnjax figures: error: --{name} is empty; leave it out, or name a path\n")
+
+
+def test_figures_of_a_model_say_what_they_do(capsys, tmp_path, monkeypatch):
+    """The page's reader of models logs; the command shows that on stderr, so that the answer still pipes."""
+    from attnjax.show.page import hand_set, sources
+
+    def find(path):
+        logging.getLogger("attnjax").info("reading %s", path)
+        return hand_set.scene()
+
+    monkeypatch.setattr(sources, "find", find)
+    status, out, err = run(capsys, "figures", "--out", tmp_path, "--model", "x")
+    assert (status, err) == (0, "reading x\n") and out.startswith("written: ")
+    assert run(capsys, "figures", "--out", tmp_path, "--model", "x")[2] == err  # and once only
+
+
+def test_in_a_terminal_progress_is_one_line_that_goes():
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    said, log = Terminal(), logging.getLogger("attnjax")
+    with figures._progress(said):
+        log.info("layer %d", 1)
+        log.info("layer %d", 2)
+    log.info("layer %d", 3)
+    assert said.getvalue() == "".join(f"\r\x1b[K{text}" for text in ("layer 1", "layer 2", ""))

@@ -9,16 +9,11 @@ import typing
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 import attnjax as aj
 from attnjax import models
-
-
-def positive(section: str, **values: float) -> None:
-    """Raises ValueError for the first value that is not above zero."""
-    for name, value in values.items():
-        if value <= 0:
-            raise ValueError(f"{section}.{name}={value} must be above 0")
+from train.limits import BYTES, LARGEST, PATH, SEEDS, number, positive, short, shown, within
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,15 +38,33 @@ class Model:
     param_dtype: str = "float32"
     remat: bool = False
 
+    def __post_init__(self):
+        sizes = ("d_model", "num_layers", "num_heads", "num_kv_heads", "head_dim", "d_ff")
+        positive("model", **{name: size for name in sizes if (size := getattr(self, name)) is not None})
+
+    @property
+    def weights(self) -> int:
+        """The least number of weights that the layers have, whatever else is set."""
+        head_dim = self.head_dim or max(1, self.d_model // self.num_heads)
+        d_ff = self.d_ff or 8 * self.d_model // 3
+        return self.num_layers * self.d_model * (2 * self.num_heads * head_dim + 3 * d_ff + 2)
+
     def build(self, vocab_size: int) -> models.Config:
-        """The library's own record, which checks the values."""
+        """The library's own record, which checks the values.
+
+        Raises:
+            ValueError: if it refuses them.
+        """
         fields = dataclasses.asdict(self)
         for name in ("dtype", "param_dtype"):
             if fields[name] not in ("float32", "bfloat16", "float16"):
-                raise ValueError(f"model.{name}={fields[name]!r} is none of 'float32', 'bfloat16', 'float16'")
+                raise ValueError(f"model.{name}={shown(fields[name])} is none of 'float32', 'bfloat16', 'float16'")
             fields[name] = jnp.dtype(fields[name])
         fields["legend"] = {letter: aj.parse(text) for letter, text in self.legend.items()}
-        return models.Config(vocab_size=vocab_size, **fields)
+        try:
+            return models.Config(vocab_size=vocab_size, **fields)
+        except TypeError as error:
+            raise ValueError(f"model: {error}") from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +92,16 @@ class Optim:
     clip: float = 1.0  # of the global gradient norm
 
     def __post_init__(self):
-        positive("optim", steps=self.steps, clip=self.clip)
+        positive("optim", steps=self.steps, learning_rate=self.learning_rate, clip=self.clip)
+        within("optim.warmup", self.warmup, 0, LARGEST)
+        for name in ("lowest_rate", "weight_decay"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"optim.{name}={getattr(self, name)} must not be below 0")
+        if self.lowest_rate > self.learning_rate:
+            raise ValueError(f"optim.lowest_rate={self.lowest_rate} must not be above "
+                             f"optim.learning_rate={self.learning_rate}, the highest rate")
+        if not (0 <= self.b2 and np.float32(self.b2) < 1):
+            raise ValueError(f"optim.b2={self.b2} must be from 0 up and, as a float32, below 1")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +114,7 @@ class Run:
     save_every: int = 250  # steps between checkpoints; one more is written at the end
     keep: int = 2  # how many checkpoints stay, the newest ones
     devices: int | None = None  # that share each batch; None takes all of this host
-    sample: int = 400  # bytes written at the end
+    sample: int = 400  # bytes written at the end; 0 writes none
     temperature: float = 0.8
 
     def __post_init__(self):
@@ -100,6 +122,8 @@ class Run:
                  keep=self.keep, temperature=self.temperature)
         if self.devices is not None:
             positive("run", devices=self.devices)
+        within("run.seed", self.seed, *SEEDS)
+        within("run.sample", self.sample, 0, BYTES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,26 +141,44 @@ def read(path: pathlib.Path, changes: list[str] | None = None) -> Settings:
 
     Raises:
         ValueError: for a file that is missing or not TOML, an unknown key (with the nearest one), a key that is
-            missing, and a value of the wrong type.
+            missing, and a value of the wrong type or beyond its bounds.
     """
+    name = f"config {shown(str(path), PATH)}"
     try:
-        table = tomllib.loads(path.read_text())
+        if path.is_char_device():
+            raise ValueError("it is a device")
+        table = _toml(path.read_bytes().decode())
     except OSError as error:
-        near = sorted(p.name for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
-        there = f"; in {path.parent} there are {', '.join(near)}" if near else ""
-        raise ValueError(f"config {str(path)!r} cannot be read ({error.strerror}){there}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"config {str(path)!r} is not TOML: {error}") from error
+        raise ValueError(f"{name} cannot be read ({error.strerror}){_beside(path)}") from error
+    except ValueError as error:  # UnicodeDecodeError is one too
+        raise ValueError(f"{name} is not TOML: {error}") from error
     for change in changes or []:
         _change(table, change)
     return from_table(table)
+
+
+def _toml(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _beside(path: pathlib.Path) -> str:
+    """Which configs there are in the folder of one that cannot be read."""
+    try:
+        near = sorted(p.name for p in path.parent.glob("*.toml"))
+    except OSError:
+        near = []
+    return f"; in {short(path.parent)} there are {', '.join(near)}" if near else ""
 
 
 def from_table(table: dict[str, Any]) -> Settings:
     """Settings from nested tables, as TOML or the record of a run holds them.
 
     Raises:
-        ValueError: for an unknown key (with the nearest one), a missing one, and a value of the wrong type.
+        ValueError: for an unknown key (with the nearest one), a missing one, and a value of the wrong type or beyond
+            its bounds.
     """
     return _fill(Settings, table, "")
 
@@ -144,26 +186,28 @@ def from_table(table: dict[str, Any]) -> Settings:
 def _change(table: dict[str, Any], change: str) -> None:
     key, equals, text = change.partition("=")
     if not equals:
-        raise ValueError(f"--set {change!r} has no '='; write it as key=value, for example optim.steps=100")
+        raise ValueError(f"--set {shown(change)} has no '='; write it as key=value, for example optim.steps=100")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        value = _toml(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text  # a bare word or a pattern: the shell has eaten the quotes
+    except ValueError as error:
+        raise ValueError(f"--set {shown(change)} cannot be read: {error}") from None
     *sections, last = key.strip().split(".")
     for section in sections:
         table = table.setdefault(section, {})
         if not isinstance(table, dict):
-            raise ValueError(f"--set {change!r}: {section!r} is a value, not a section")
+            raise ValueError(f"--set {shown(change)}: {section!r} is a value, not a section")
     table[last] = value
 
 
 def _fill(kind: type, table: Any, prefix: str) -> Any:
     if not isinstance(table, dict):
-        raise ValueError(f"{prefix.rstrip('.')!r} is a section, not a value; got {table!r}")
+        raise ValueError(f"{prefix.rstrip('.')!r} is a section, not a value; got {shown(table)}")
     hints = typing.get_type_hints(kind)
     for key in table:
         if key not in hints:
-            raise ValueError(f"unknown setting {prefix + key!r}; did you mean {_nearest(prefix, key)!r}?")
+            raise ValueError(f"unknown setting {shown(prefix + key)}; did you mean {_nearest(prefix, key)!r}?")
     values = {}
     for field in dataclasses.fields(kind):
         name, hint = prefix + field.name, hints[field.name]
@@ -178,19 +222,19 @@ def _fill(kind: type, table: Any, prefix: str) -> Any:
 
 def _typed(hint: Any, value: Any, name: str) -> Any:
     for option in typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,):
-        if option is float and type(value) is int:
-            return float(value)
+        if option is float and type(value) in (int, float):
+            return number(name, value)
         if typing.get_origin(option) is dict and isinstance(value, dict):
             return {key: _typed(typing.get_args(option)[1], item, f"{name}.{key}") for key, item in value.items()}
         if type(value) is option:
             return value
     wanted = str(hint).removeprefix("<class '").removesuffix("'>").replace(" | None", "")
-    raise ValueError(f"setting {name!r} must be {wanted}, not {type(value).__name__} {value!r}")
+    raise ValueError(f"setting {shown(name)} must be {wanted}, not {type(value).__name__} {shown(value)}")
 
 
 def _nearest(prefix: str, key: str) -> str:
     """The full name most like this one: same section first, then the same word elsewhere."""
-    names = known()
+    names, key = known(), key[:100]
     here = [name for name in names if name.startswith(prefix)] if prefix else names
     for candidates in (here, names):
         by_word = {name.rpartition(".")[2]: name for name in reversed(candidates)}

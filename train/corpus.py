@@ -2,10 +2,14 @@
 
 import functools
 import hashlib
+import os
 import pathlib
+import stat
 from typing import NamedTuple
 
 import numpy as np
+
+from train.limits import PATH, shown
 
 
 class Corpus(NamedTuple):
@@ -56,13 +60,14 @@ def read(path: str | None) -> Corpus:
     """
     if path is None:
         return default()
+    name = f"data.path={shown(path, PATH)}"
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
+            raise ValueError(f"{name} is not a file: a run goes on only with a text that it can read again")
         text = pathlib.Path(path).read_bytes()
         text.decode()
     except OSError as error:
-        raise ValueError(f"data.path={path!r} cannot be read ({error.strerror}); leave it out for the default "
-                         "text") from error
+        raise ValueError(f"{name} cannot be read ({error.strerror}); leave it out for the default text") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"data.path={path!r} is not UTF-8 (byte {error.start}); convert it first, for example "
-                         "with iconv") from error
+        raise ValueError(f"{name} is not UTF-8 (byte {error.start}); convert it first, for example with iconv") from error
     return split(text)

@@ -13,13 +13,16 @@ def mesh(count: int | None, batch: int) -> Mesh:
         batch: sequences per step, which they share equally.
 
     Raises:
-        ValueError: if there are fewer devices, or the batch cannot be shared equally.
+        ValueError: if there are fewer devices or none at all, or the batch cannot be shared equally.
 
     Example:
         >>> mesh(1, 32).devices.shape
         (1,)
     """
-    there = jax.local_devices()
+    try:
+        there = jax.local_devices()
+    except RuntimeError as error:  # JAX_PLATFORMS names one that is not here
+        raise ValueError(f"JAX finds no device: {error}") from None
     count = len(there) if count is None else count
     if count > len(there):
         raise ValueError(f"run.devices={count}, but this host has {len(there)}; use at most that many, or leave it "

@@ -1,9 +1,12 @@
 """What a result depends on besides settings and seed: the machine and the versions."""
 
 import importlib.metadata
+import importlib.util
 import os
 import pathlib
 import platform
+
+from train.limits import shown
 
 
 def versions() -> dict[str, str]:
@@ -45,6 +48,26 @@ def processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
+def memory() -> int:
+    """Bytes that one device has: its own, or on a CPU those of the host."""
+    import jax
+
+    stats = jax.local_devices()[0].memory_stats() or {}
+    return stats.get("bytes_limit") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def have(*packages: str) -> None:
+    """Nothing, if packages that only the end needs are installed.
+
+    Raises:
+        ValueError: that names the missing ones.
+    """
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ValueError(f"the results are written with {' and '.join(missing)}, not installed here: "
+                         f"pip install {' '.join(missing)}")
+
+
 def setup(devices: int) -> dict:
     """All that must be equal for two runs to be equal bit by bit, `devices` being how many a run uses."""
     data = {name: importlib.metadata.version(name) for name in ("grain", "orbax-checkpoint")}
@@ -68,6 +91,17 @@ def differences(then: dict, now: dict) -> list[str]:
             nested = before if isinstance(before, dict) else {}
             found += [f"{name}.{line}" for line in differences(nested, value)]
         elif before != value:
-            was, is_now = ("not set" if x in (None, "") else x for x in (before, value))
+            was, is_now = ("not set" if x in (None, "") else x if isinstance(x, str) else shown(x) for x in (before, value))
             found.append(f"{name} was {was} and is {is_now}")
     return found
+
+
+def listed(items: list[str], between: str = "; ") -> str:
+    """The first few of many, and how many more there are.
+
+    Example:
+        >>> listed(["a", "b", "c", "d", "e"], ", ")
+        'a, b, c and 2 more'
+    """
+    more = f" and {len(items) - 3} more" if len(items) > 3 else ""
+    return between.join(items[:3]) + more

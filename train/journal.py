@@ -2,13 +2,14 @@
 
 import importlib.util
 import json
+import os
 import pathlib
 import time
 
 from attnjax import show
+from attnjax.show.runs import METRICS, RECORD, read_lines
 from attnjax.show.whole import write_whole
-
-RECORD, METRICS = "run.json", "metrics.jsonl"
+from train.table import clock
 
 
 class Journal:
@@ -28,8 +29,8 @@ class Journal:
         out.mkdir(parents=True, exist_ok=True)
         self._out, self._record, self._steps, self._tokens = out, record, steps, tokens
         self._began = time.perf_counter() - seconds
-        self._last = (since, time.perf_counter())
-        self._lines = lines_until(out / METRICS, since)
+        self._last, self._compiling = (since, time.perf_counter()), True
+        self._lines = [line for line in read_lines(out / METRICS) if line["step"] <= since] if since else []
         self._written = len(self._lines)
         write_whole(out / METRICS, "".join(map(_text, self._lines)))
         write_whole(out / RECORD, json.dumps(record, indent=1) + "\n")
@@ -51,14 +52,15 @@ class Journal:
         print(line, flush=True)
 
     def train(self, step: int, loss: float, rate: float) -> None:
-        """The mean loss since the last call; the first stretch includes compiling."""
+        """The mean loss since the last call; the first stretch includes compiling, and foretells nothing."""
         now = time.perf_counter()
         steps, seconds = step - self._last[0], now - self._last[1]
         self._last = (step, now)
-        left = (self._steps - step) * seconds / steps
+        left = "compiled" if self._compiling else f"{clock((self._steps - step) * seconds / steps)} left"
+        self._compiling = False
         speed = steps * self._tokens / seconds
         self._note(step, loss=loss, learning_rate=rate, tokens_per_second=round(speed))
-        self.say(f"step {step:5}/{self._steps}  loss {loss:.3f}  {speed:8,.0f} tokens/s  {_clock(left)} left")
+        self.say(f"step {step:5}/{self._steps}  loss {loss:.3f}  {speed:8,.0f} tokens/s  {left}")
 
     def validation(self, step: int, loss: float) -> None:
         """The loss on the validation part."""
@@ -67,8 +69,11 @@ class Journal:
 
     def flush(self) -> None:
         """Puts what was noted into metrics.jsonl: one line per step, so after the step's last note."""
+        if self._written == len(self._lines):
+            return
         self._metrics.write("".join(map(_text, self._lines[self._written :])))
         self._metrics.flush()
+        os.fsync(self._metrics.fileno())  # no checkpoint must reach the disk before the lines up to it
         self._written = len(self._lines)
 
     def rest(self) -> None:
@@ -102,28 +107,5 @@ class Journal:
             self.say(f"{path} was not written: it needs matplotlib (pip install matplotlib)")
 
 
-def _clock(seconds: float) -> str:
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
-
-
 def _text(line: dict) -> str:
     return json.dumps(line) + "\n"
-
-
-def lines_until(path: pathlib.Path, step: int) -> list[dict]:
-    """The lines of metrics.jsonl up to a step; none if there is no file.
-
-    The last line may be half of one: a kill stopped its writing, and no checkpoint followed it.
-
-    Raises:
-        ValueError: if a line before it is none of ours.
-    """
-    texts = path.read_text().splitlines() if path.exists() else []
-    lines = []
-    for number, text in enumerate(texts, 1):
-        try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError as error:
-            if number < len(texts):
-                raise ValueError(f"{path}, line {number}, is not JSON ({error.msg}); repair or remove it") from error
-    return [line for line in lines if line["step"] <= step]

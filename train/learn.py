@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from attnjax import models
@@ -69,33 +70,49 @@ def learn(
     tx = optim.adamw(optim.schedule(row.rate, warmup, row.steps - 1))
     learner, state = loop.start(config_of(row), tx, row.seed, row.allow_future)
     task = row.task
-    advance = loop.stride(
-        learner, lambda step: task.batch(loop.batch_key(row.seed, step), row.batch), task.tally, STRIDE)
-    advance = advance.lower(state).compile()
+    draw, advance, evaluate = programs(row, learner)
+    key, batches = loop.data_key(row.seed), jax.jit(task.evaluation)(loop.evaluation_key(row.seed))
+    advance = advance.lower(state, draw(key, state.step)).compile()
     compiled = time.perf_counter()
 
-    @jax.jit
-    def evaluate(params):
-        model = learner.model(params)
-        batches = task.evaluation(loop.evaluation_key(row.seed))
-        return jax.lax.map(lambda batch: task.measure(model, batch), batches).sum(axis=0)
-
-    steps, until = 0, None
+    steps, until, values = 0, None, {}
     while steps < row.steps and (until is None or steps < until):
-        state, _, sums = advance(state)
+        state, _, sums = advance(state, draw(key, state.step))
         steps += STRIDE
-        now = rates(sums, task.labels)
+        now, values = rates(sums, task.labels), {}
         notify(row.name, row.seed, steps, now)
         if until is None and row.seen and all(band.holds(now, NEARLY) for band in row.seen):
-            values = rates(evaluate(state.params), task.labels)
+            values = rates(evaluate(state.params, batches), task.labels)
             if all(band.holds(values) for band in row.seen):
                 until = steps + steps // 2 if row.hidden else steps
-    values = rates(evaluate(state.params), task.labels)
+    values = values or rates(evaluate(state.params, batches), task.labels)
     reasons = tuple(contradictions(row, values))
     if kept is not None and row.keep:
         export.keep(learner.model(state.params), kept / row.name)
     ended = time.perf_counter()
     return Outcome(row.name, row.seed, not reasons, steps, ended - began, compiled - began, values, reasons)
+
+
+def programs(row: Row, learner: loop.Learner):
+    """What a row runs: (key, step) -> the batches of a stride, a stride on them, and the sums of an evaluation.
+
+    Drawing is a program of its own, and the seed an argument: rows with the same task then share what XLA compiled.
+    """
+    task = row.task
+
+    @jax.jit
+    def draw(key, step):
+        return jax.lax.map(lambda i: task.batch(jax.random.fold_in(key, step + i), row.batch), jnp.arange(STRIDE))
+
+    def batch_at(step, batches):
+        return jax.tree.map(lambda x: x[step % STRIDE], batches)
+
+    @jax.jit
+    def evaluate(params, batches):
+        model = learner.model(params)
+        return jax.lax.map(lambda batch: task.measure(model, batch), batches).sum(axis=0)
+
+    return draw, loop.stride(learner, batch_at, task.tally, STRIDE), evaluate
 
 
 def rates(sums, labels: tuple[str, ...]) -> dict[str, float]:

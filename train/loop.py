@@ -54,9 +54,14 @@ def start(config: models.Config, tx: optax.GradientTransformation, seed: int, al
     return learner, jax.jit(first)(jax.random.key(seed))
 
 
+def data_key(seed: int) -> PRNGKeyArray:
+    """The key that all batches of a seed are drawn from."""
+    return jax.random.fold_in(jax.random.key(seed), 1)
+
+
 def batch_key(seed: int, step) -> PRNGKeyArray:
     """The key of a step's batch: a function of seed and step alone, so a resumed run sees no batch twice."""
-    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), step)
+    return jax.random.fold_in(data_key(seed), step)
 
 
 def evaluation_key(seed: int) -> PRNGKeyArray:
@@ -86,21 +91,21 @@ def finite(tree) -> Array:
 
 
 def stride(learner: Learner, batch_at: Callable, tally: Callable, steps: int) -> Callable:
-    """Many steps in one compiled call: state -> (state, mean loss, sum of the tallies).
+    """Many steps in one compiled call: (state, ...) -> (state, mean loss, sum of the tallies).
 
     Args:
-        batch_at: step -> Batch, traced.
+        batch_at: (step, ...) -> Batch, traced; behind the step comes whatever the call is given behind the state.
         tally: (logits, batch) -> array, added up over the steps.
         steps: how many steps one call makes.
     """
 
-    def one(state, _):
-        batch = batch_at(state.step)
-        state, loss, logits = update(learner, state, batch)
-        return state, (loss, tally(logits, batch))
-
     @jax.jit
-    def run(state: State):
+    def run(state: State, *given):
+        def one(state, _):
+            batch = batch_at(state.step, *given)
+            state, loss, logits = update(learner, state, batch)
+            return state, (loss, tally(logits, batch))
+
         state, (losses, tallies) = jax.lax.scan(one, state, None, length=steps)
         return state, losses.mean(), tallies.sum(axis=0)
 

@@ -2,9 +2,11 @@
 
 import dataclasses
 import importlib.util
+import io
 import json
 import pathlib
 
+from attnjax.show.whole import write_whole
 from train import host
 from train.bands import Band
 from train.learn import Outcome
@@ -14,19 +16,26 @@ from train.tasks import Reach, Text
 from train.tasks.text import bigram
 
 
-def write(out: pathlib.Path, rows: list[Row], outcomes: list[Outcome], seconds: float, broken: str | None) -> None:
+FILES = "report.json", "report.md", "accuracy.png"
+
+
+def write(
+    out: pathlib.Path, rows: list[Row], outcomes: list[Outcome], seconds: float, broken: str | None,
+    interrupted: bool = False,
+) -> None:
     """Writes report.md, report.json and accuracy.png, over those of an earlier check in the same folder."""
     out.mkdir(parents=True, exist_ok=True)
     by_name = {row.name: row for row in rows}
-    facts = {"seconds": round(seconds, 1), "device": host.device(), "versions": host.versions(), "broken": broken}
+    facts = {"seconds": round(seconds, 1), "device": host.device(), "versions": host.versions(), "broken": broken,
+             "interrupted": interrupted, "asked": len(rows)}
     record = facts | {"rows": [
         {"pattern": by_name[o.name].pattern, "shows": by_name[o.name].shows, "task": repr(by_name[o.name].task),
          "seen": [dataclasses.asdict(band) for band in by_name[o.name].seen],
          "hidden": [dataclasses.asdict(band) for band in by_name[o.name].hidden]} | dataclasses.asdict(o)
         for o in outcomes
     ]}
-    (out / "report.json").write_text(json.dumps(record, indent=1) + "\n")
-    (out / "report.md").write_text(markdown(by_name, outcomes, facts))
+    write_whole(out / "report.json", json.dumps(record, indent=1) + "\n")
+    write_whole(out / "report.md", markdown(by_name, outcomes, facts))
     picture(out / "accuracy.png", by_name, outcomes)
 
 
@@ -38,6 +47,8 @@ def markdown(rows: dict[str, Row], outcomes: list[Outcome], facts: dict) -> str:
         f"{inside} of {len(outcomes)} rows inside their bands, {facts['seconds']} s on {facts['device']}; "
         + ", ".join(f"{name} {version}" for name, version in facts["versions"].items()) + ".", "",
     ]
+    if facts["interrupted"]:
+        lines += [f"**Interrupted**: {len(outcomes)} of {facts['asked']} rows were done.", ""]
     if facts["broken"]:
         lines += [f"The patterns were broken on purpose (`{facts['broken']}`): every row should contradict.", ""]
     lines += ["| row | pattern | task | seed | steps | s | seen | hidden | verdict | shows |",
@@ -70,6 +81,7 @@ def picture(path: pathlib.Path, rows: dict[str, Row], outcomes: list[Outcome]) -
     """Accuracy by distance, one strip per reach row; what the row says is visible is shaded."""
     reach = [o for o in outcomes if isinstance(rows[o.name].task, Reach)]
     if not reach:
+        path.unlink(missing_ok=True)  # the one of an earlier check would be taken for this one's
         return
     if not importlib.util.find_spec("matplotlib"):
         print(f"{path} was not written: it needs matplotlib (pip install matplotlib)")
@@ -93,4 +105,6 @@ def picture(path: pathlib.Path, rows: dict[str, Row], outcomes: list[Outcome]) -
         axis.set_ylabel(f"{row.name}\n{row.pattern}", rotation=0, ha="right", va="center", fontsize=8)
     axes[0].set_title("accuracy by distance from the payload (shaded: visible; dotted: chance)", fontsize=10)
     axes[-1].set_xlabel("distance in tokens")
-    figure.savefig(path, dpi=120)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=120, format="png")
+    write_whole(path, drawn.getvalue())

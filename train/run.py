@@ -1,10 +1,7 @@
 """Next-byte training on text, from settings to a folder of results."""
 
-import contextlib
 import dataclasses
-import fcntl
 import functools
-import os
 import pathlib
 from typing import Any, NamedTuple
 
@@ -14,14 +11,16 @@ import numpy as np
 from jax.sharding import Mesh
 
 from attnjax import models
-from train import baselines, corpus, devices, export, host, loop, optim, windows
+from train import baselines, corpus, devices, export, host, loop, optim, places, windows
 from train.checkpoints import FORMAT, Checkpoints
 from train.config import Settings
-from train.journal import Journal
+from train.journal import METRICS, RECORD, Journal
 from train.loss import nats
+from train.places import alone, folder, free
 from train.sample import sample
 
 BYTES = 256
+FILES, FOLDERS = (RECORD, METRICS, "sample.txt", "loss.png"), ("checkpoints", "model")  # that a run leaves
 
 
 class Since(NamedTuple):
@@ -57,22 +56,78 @@ class Plan(NamedTuple):
 
 
 def plan(settings: Settings, name: str, out: pathlib.Path | None = None) -> Plan:
-    """Checks settings, text, devices and folder before anything is compiled.
+    """Checks all that can be known before anything is computed or written.
 
     Raises:
-        ValueError: for values that do not fit together, and for a folder that already holds something.
+        ValueError: for values that do not fit together, and for a folder that already holds something or cannot be
+            written into.
     """
     return checked(settings, lambda: folder(name) if out is None else free(out))
 
 
-def checked(settings: Settings, place) -> Plan:
-    """A plan whose settings, text and devices fit together; `place()` names its folder."""
+def checked(settings: Settings, place, saves: int | None = None) -> Plan:
+    """A plan whose settings, text, devices and folder fit together.
+
+    Args:
+        place: names the folder.
+        saves: checkpoints that the disk must have room for; None means as many as will stay.
+
+    Raises:
+        ValueError: as `plan`.
+    """
     s = settings
+    host.have("safetensors", "matplotlib")
     text = corpus.read(s.data.path)
     if (shortest := min(len(part) for part in text)) <= s.data.length:
         raise ValueError(f"data.length={s.data.length} does not fit into the shorter part of the text, "
                          f"{shortest} bytes; use a smaller length or more text")
-    return Plan(s, s.model.build(BYTES), text, rate_of(s), devices.mesh(s.run.devices, s.data.batch), place())
+    mesh = devices.mesh(s.run.devices, s.data.batch)
+    model = model_of(s, mesh.size)
+    planned = Plan(s, model, text, rate_of(s), mesh, place())
+    state = traced(planned)
+    if not windows.honest(model, s.data.length).any():
+        raise ValueError(f"with data.length={s.data.length} every byte of a sequence sees its own target; use longer "
+                         "sequences or a shorter prefix")
+    if saves is None:
+        saves = min(s.run.keep, -(-s.optim.steps // s.run.save_every))
+    weights, whole = (sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree)) for tree in (state.params, state))
+    places.ready(planned.out, saves * whole + weights, FILES, FOLDERS)
+    return planned
+
+
+def model_of(settings: Settings, devices: int = 1) -> models.Config:
+    """The model, if it and a batch fit into memory.
+
+    Raises:
+        ValueError: if they do not, or `models.Config` refuses a value.
+    """
+    m, d = settings.model, settings.data
+    # Weights, gradients and two moments; a batch leaves at least its logits.
+    needed = 4 * 4 * m.weights if m.param_dtype == "float32" else 4 * 2 * m.weights
+    needed += 4 * BYTES * d.length * (d.batch // devices)
+    if needed > (there := host.memory()):
+        raise ValueError(f"model and batch need more than {places.size(needed)} of memory, and there are "
+                         f"{places.size(there)}; use a smaller model.num_layers, model.d_model, data.batch or "
+                         "data.length")
+    return m.build(BYTES)
+
+
+def traced(planned: Plan) -> loop.State:
+    """The shapes of the first state. A step is traced, so that what it cannot do is known now.
+
+    Raises:
+        ValueError: if the model refuses its patterns or sizes.
+    """
+    s = planned.settings
+    try:
+        learner, first = planned.learner()
+        state = jax.eval_shape(first, jax.random.key(0))
+        rows = jax.ShapeDtypeStruct((s.data.batch, s.data.length + 1), jnp.uint8)
+        weights = jnp.ones(s.data.length)
+        jax.eval_shape(lambda state, rows: loop.update(learner, state, windows.batch_of(rows, weights)), state, rows)
+    except TypeError as error:
+        raise ValueError(f"model: {error}") from None
+    return state
 
 
 def rate_of(settings: Settings):
@@ -85,37 +140,6 @@ def learner_of(settings: Settings, model: models.Config, rate):
     """The learner, and the function from a typed key to its first state."""
     o = settings.optim
     return loop.prepare(model, optim.adamw(rate, o.weight_decay, o.b2, o.clip))
-
-
-def folder(name: str, root: pathlib.Path = pathlib.Path("runs")) -> pathlib.Path:
-    """The first of runs/NAME-1, runs/NAME-2, ... that does not exist."""
-    n = 1
-    while (root / f"{name}-{n}").exists():
-        n += 1
-    return root / f"{name}-{n}"
-
-
-def free(out: pathlib.Path) -> pathlib.Path:
-    """The folder, if nothing would be overwritten in it."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"--out {out} already holds something; remove it, name another folder, or leave --out out "
-                         "for a numbered one")
-    return out
-
-
-@contextlib.contextmanager
-def alone(out: pathlib.Path):
-    """Keeps other processes from training into a folder at the same time; ends with the process, however it ends."""
-    out.mkdir(parents=True, exist_ok=True)
-    number = os.open(out, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise OSError(f"another process is training in {out}; wait for it or stop it") from error
-        yield
-    finally:
-        os.close(number)
 
 
 def first_record(plan: Plan) -> dict:
@@ -137,21 +161,25 @@ def run(plan: Plan) -> int:
         OSError: if the disk is full, or another process trains in the folder.
     """
     s, since = plan.settings, plan.since
+    record = since.record or first_record(plan)  # before the folder is made: counting takes its time
     with alone(plan.out):
-        record = since.record or first_record(plan)
         tokens = s.data.batch * s.data.length
         with Journal(plan.out, record, s.optim.steps, tokens, since.step, since.seconds) as journal:
             journal.say(f"{plan.out}: layers {plan.model.letters}, " + ", ".join(
                 f"{letter} = {pattern}" for letter, pattern in plan.model.legend.items()))
             counts = ", ".join(f"{name} {loss:.3f}" for name, loss in record["baselines"].items())
             journal.say(f"byte counts, nats per byte: {counts}")
+            if since.record:
+                journal.say(f"goes on from step {since.step} of {s.optim.steps} (checkpoint "
+                            f"{plan.out / 'checkpoints' / str(since.step)})" if since.step
+                            else "from the start: no checkpoint yet")
             with Checkpoints(plan.out / "checkpoints", s.run.keep) as checkpoints:
                 if (checkpoints.latest or 0) != since.step:
                     raise OSError(f"another process went on in {plan.out} to step {checkpoints.latest}; resume it "
                                   "again")
                 learner, state, validation = train(plan, journal, checkpoints)
             key = jax.random.fold_in(jax.random.key(s.run.seed), 3)
-            prompt = plan.text.validation[: s.data.length // 2].tobytes()
+            prompt = plan.text.validation[: max(1, s.data.length // 2)].tobytes()
             written = sample(learner, state.params, prompt, s.run.sample, s.data.length, key, s.run.temperature)
             journal.say(export.keep(learner.model(state.params), plan.out / "model"))
             journal.finish(validation, prompt + written)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 
+from train.limits import number
 from train.loop import Learner
 
 
@@ -29,14 +30,20 @@ def sample(
     Raises:
         ValueError: if the prompt is empty, or the temperature is not a number from 0 up.
     """
-    if not prompt:
-        raise ValueError("the prompt is empty; give at least one byte, for example b'\\n'")
-    if not 0 <= temperature < float("inf"):
-        raise ValueError(f"temperature={temperature} must be a number from 0 up; 0 takes the likeliest byte each time")
+    check_prompt(prompt, temperature)
     seen = jnp.frombuffer(prompt[-length:], jnp.uint8).astype(jnp.int32)
     window = jnp.zeros(length, jnp.int32).at[: len(seen)].set(seen)
     out = _continue(learner, params, window, len(seen), jax.random.split(key, count), temperature)
     return bytes(out.tolist())
+
+
+def check_prompt(prompt: bytes, temperature: float) -> None:
+    """Raises ValueError for what `sample` refuses."""
+    if not prompt:
+        raise ValueError("the prompt is empty; give at least one byte, for example b'\\n'")
+    if not 0 <= temperature < float("inf"):
+        raise ValueError(f"temperature={temperature} must be a number from 0 up; 0 takes the likeliest byte each time")
+    number("temperature", temperature)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -46,8 +53,9 @@ def _continue(learner: Learner, params, window: Int[Array, " T"], filled, keys, 
     def one(state, key):
         window, filled = state
         logits = model(window[None])[0, filled - 1]
-        # At temperature 0 the division would leave infinities; the draw is then not looked at.
-        drawn = jax.random.categorical(key, logits / jnp.where(temperature > 0, temperature, 1.0))
+        # Less the highest one: near temperature 0 the others become -inf, and no two of them inf. At 0 the draw is not
+        # looked at.
+        drawn = jax.random.categorical(key, (logits - logits.max()) / jnp.where(temperature > 0, temperature, 1.0))
         byte = jnp.where(temperature > 0, drawn, jnp.argmax(logits)).astype(jnp.int32)
         full = filled == window.shape[0]
         window = jnp.where(full, jnp.roll(window, -1), window)

@@ -22,10 +22,15 @@ def honest(config: models.Config, length: int) -> np.ndarray:
         >>> honest(config, 5).tolist()
         [0.0, 0.0, 1.0, 1.0, 1.0]
     """
-    arrives = np.eye(length + 1, dtype=bool)
+    if not any(config.legend[letter].sees_future for letter in config.letters):
+        return np.ones(length, np.float32)
+    itself = np.eye(length + 1, dtype=np.float32)
+    masks = {letter: config.legend[letter].mask(length + 1) for letter in set(config.letters)}
+    masks = {letter: np.maximum(mask.reshape(-1, *itself.shape).any(axis=0), itself) for letter, mask in masks.items()}
+    arrives = itself
     for letter in config.letters:
-        arrives = (config.legend[letter].mask(length + 1) | np.eye(length + 1, dtype=bool)) @ arrives
-    return 1.0 - np.diagonal(arrives, 1).astype(np.float32)
+        arrives = np.minimum(masks[letter] @ arrives, 1)
+    return 1 - np.diagonal(arrives, 1)
 
 
 def drawn(text: np.ndarray, length: int, size: int, seed: int) -> grain.DatasetIterator:
@@ -38,7 +43,9 @@ def drawn(text: np.ndarray, length: int, size: int, seed: int) -> grain.DatasetI
         >>> next(rows).shape, rows.get_state()
         ((2, 5), {'next_index': 1})
     """
-    places = grain.MapDataset.range(len(text) - length).seed(seed % 2**32).shuffle().repeat().batch(size)
+    count = len(text) - length
+    # A number of rounds, because grain cannot count endless ones in batches of one.
+    places = grain.MapDataset.range(count).seed(seed % 2**32).shuffle().repeat(2**62 // count).batch(size)
     # A batch costs a quarter of a millisecond; one thread reads ahead.
     reading = grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)
     return iter(places.map(lambda at: text[at[:, None] + np.arange(length + 1)]).to_iter_dataset(reading))

@@ -1,6 +1,11 @@
 """attnjax figures: the chapter's five figures as one offline HTML file."""
 
 import argparse
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator
+from typing import Any
 
 NAME = "figures"
 HELP = "write the chapter's five figures as one HTML file that works offline"
@@ -29,6 +34,27 @@ def run(args: argparse.Namespace) -> str:
     # Here, because the heads of models take flax, which the other commands start without.
     from attnjax.show.page import assemble, sources
 
-    scene = sources.find(args.model)
+    with _progress(sys.stderr):
+        scene = sources.find(args.model)
     path = assemble.write_scene(args.out, scene)
     return f"written: {path}\nheads of figures 5.1 and 5.4: {scene.note}"
+
+
+@contextlib.contextmanager
+def _progress(out: Any) -> Iterator[None]:
+    """Shows what the library logs meanwhile, which takes a minute for a real model: in a terminal as one line."""
+    log = logging.getLogger("attnjax")
+    handler, level = logging.StreamHandler(out), log.level
+    terminal = out is not None and out.isatty()
+    if terminal:
+        handler.terminator = ""
+        handler.setFormatter(logging.Formatter("\r\x1b[K%(message)s"))
+    log.addHandler(handler)
+    log.setLevel(min(log.level or logging.INFO, logging.INFO))
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+        log.removeHandler(handler)
+        if terminal:
+            out.write("\r\x1b[K")

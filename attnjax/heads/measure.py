@@ -1,6 +1,7 @@
 """Every head of a model on given tokens: one layer at a time, a block of queries at a time."""
 
 import functools
+import logging
 import typing
 from typing import Any
 
@@ -20,6 +21,7 @@ from attnjax.nn.norm import RMSNorm
 from attnjax.scores import matmul_precision
 from attnjax.visible import positions
 
+log = logging.getLogger("attnjax")
 BLOCK = 32 * 2**20  # bytes of weights that are looked at together
 THRESHOLD = 0.3  # of the sink rate (Gu et al. 2024)
 ALWAYS = ("previous_token", "first_token", "sink", "entropy", "mean_distance")
@@ -82,6 +84,7 @@ def measured(model: Decoder, tokens: Any, names: tuple[str, ...], period: int | 
     rows = max(1, min(T, BLOCK // (4 * B * N * T)))
     x, layers = model.embedding(tokens), []
     for i in range(model.config.num_layers):
+        log.info("measuring heads: layer %d of %d, %d tokens", i + 1, model.config.num_layers, B * T)
         sums, x = _layer(model.block(i), x, tokens, raises, rows, names, period)
         layers.append(dict(_finished(name, terms) for name, terms in sums.items()))
     return {name: np.stack([layer[name] for layer in layers]) for name in layers[0]}

@@ -39,7 +39,8 @@ def curve(
     Raises:
         FileNotFoundError: if a folder holds no metrics.jsonl.
         TypeError: if a run is neither a path nor a mapping.
-        ValueError: if there is nothing to draw, a line is not JSON, or steps and values differ in number.
+        ValueError: if there is nothing to draw, a file cannot be read or holds something else, or steps and values
+            differ in number.
 
     Example:
         >>> from attnjax import show
@@ -82,7 +83,12 @@ def _range(values: np.ndarray, more: np.ndarray) -> tuple[float, float]:
     both = np.concatenate([values, more])
     both = both[np.isfinite(both)]
     low, high = float(both.min()), float(both.max())
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
+    if high == low:
+        apart = max(0.5, abs(low) / 1024)
+        low, high = low - apart, high + apart
+    if not math.isfinite(high - low):
+        raise ValueError(f"numbers from {low:g} to {high:g} are too far apart to draw")
+    return low, high
 
 
 def _ticks(low: Number, high: Number) -> list[float]:

@@ -102,11 +102,15 @@ def test_as_by_hand(config, rows, monkeypatch):
     assert config.learned_sinks == bool(np.any(found.get("learned_sink", 0) > 0.05))
 
 
-def test_scores_that_need_repetition_are_left_out_without_it():
+def test_scores_that_need_repetition_are_left_out_without_it(caplog):
+    caplog.set_level("INFO", "attnjax")
     model = models.Decoder(PLAIN, rngs=nnx.Rngs(0))
     always = {"previous_token", "first_token", "sink_rate", "entropy", "mean_distance"}
     assert set(heads.measure(model, np.arange(8)[None])) == always
     assert set(heads.measure(model, np.array([[1, 2, 1, 3]]))) == always | {"duplicate_token", "prefix_matching"}
+    assert [text for text in caplog.messages if "layer" in text] == [
+        f"measuring heads: layer {n} of 2, {tokens} tokens" for tokens in (8, 4) for n in (1, 2)
+    ]
 
 
 def test_a_model_in_16_bits_is_measured_in_32():

@@ -1,6 +1,9 @@
 """Curves: points stand where steps and values say, from a run's own files or from numbers."""
 
 import json
+import os
+import re
+import shutil
 
 import numpy as np
 import pytest
@@ -100,6 +103,77 @@ def test_what_is_no_run_is_refused(tmp_path):
     (folder / "metrics.jsonl").write_text('{"step": 1, "loss": "high"}\n')
     with pytest.raises(ValueError, match="loss of step 1 is 'high', not a number"):
         show.curve(folder)
+
+
+DEEP, LONG = "[" * 100_000, "9" * 5000
+DAMAGE = [
+    ("metrics.jsonl", "1\n", "line 1, is no record with a step"),
+    ("metrics.jsonl", "{}\n", "line 1, is no record with a step"),
+    ("metrics.jsonl", "null\n", "line 1, is no record with a step"),
+    ("metrics.jsonl", '"step"\n', "line 1, is no record with a step"),
+    ("metrics.jsonl", "[]", "line 1, is no record with a step"),
+    ("metrics.jsonl", "nonsense", "line 1, is not JSON"),
+    ("metrics.jsonl", '{"step": 1, "lo\n', "line 1, is not JSON"),
+    ("metrics.jsonl", '{"step": 1, "loss": 2}\n\n', "line 2, is not JSON"),
+    *(("metrics.jsonl", f'{{"step": {step}, "loss": 2}}\n', "line 1, is no record with a step")
+      for step in ("true", "null", '"1"', "[1]", "{}", "NaN", "Infinity", "1e999", "9" * 400)),
+    ("metrics.jsonl", f'{{"step": {LONG}, "loss": 2}}', "line 1, is not JSON"),
+    ("metrics.jsonl", f'{{"step": 1, "loss": {DEEP}', "line 1, is nested too deeply"),
+    *(("metrics.jsonl", f'{{"step": 1, "loss": {loss}}}\n', "loss of step 1 is")
+      for loss in ("true", "null", '"high"', "[1]", "{}", "9" * 400)),
+    ("metrics.jsonl", b"\xff\xfe\x00", "is no text"),
+    ("metrics.jsonl", "", "has no loss or validation; it has no line"),
+    ("metrics.jsonl", os.mkdir, "is not a file"),
+    ("metrics.jsonl", os.mkfifo, "is not a file"),
+    ("run.json", b"\xff", "is no text"),
+    ("run.json", "", "is not JSON"),
+    ("run.json", DEEP, "is nested too deeply"),
+    ("run.json", LONG, "is not JSON"),
+    *(("run.json", text, "is no record of a run") for text in ("1", "[]", "null", '"a"', "true")),
+    *(("run.json", f'{{"baselines": {value}}}', "its baselines are no numbers")
+      for value in ("1", "null", "[1]", '"a"', '{"a": "1"}', '{"a": null}', '{"a": true}', '{"a": NaN}', '{"a": 1e999}')),
+    ("run.json", os.mkdir, "is not a file"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "content", "message"), DAMAGE)
+def test_a_damaged_run_names_the_file(tmp_path, name, content, message):
+    folder = run(tmp_path / "a", LINES, {"baselines": {"order 1": 3.25}})
+    (folder / name).unlink()
+    if callable(content):
+        content(folder / name)
+    else:
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=f"{re.escape(str(folder / name))}.*{message}") as refused:
+        show.curve(folder)
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 400
+
+
+def test_links_are_followed_and_broken_ones_are_missing_files(tmp_path):
+    folder = run(tmp_path / "a", LINES, {"baselines": {"order 1": 3.25}})
+    for name in ("metrics.jsonl", "run.json"):
+        shutil.move(folder / name, tmp_path / name)
+        (folder / name).symlink_to(tmp_path / name)
+    assert "2 at step 30" in show.curve(folder).description
+    (tmp_path / "run.json").unlink()
+    assert "2 at step 30" in show.curve(folder).description
+    (tmp_path / "metrics.jsonl").unlink()
+    with pytest.raises(FileNotFoundError, match="there is no .*metrics.jsonl"):
+        show.curve(folder)
+    with pytest.raises(ValueError, match="cannot be read .File name too long"):
+        show.curve(tmp_path / ("x" * 5000))
+
+
+def test_numbers_without_bounds_are_drawn_or_refused():
+    for steps, values in [([1e300], [1e18]), ([0, 1], [0, 1e-320]), ([0, 1], [1e18, np.nextafter(1e18, 2e18)])]:
+        assert "nan" not in show.curve({"loss": (steps, values)}).svg()
+    with pytest.raises(ValueError, match=r"numbers from -1e\+308 to 1e\+308 are too far apart to draw"):
+        show.curve({"loss": ([0, 1], [1e308, -1e308])})
+    with pytest.raises(ValueError, match="'loss' has the step inf; steps are finite numbers"):
+        show.curve({"loss": ([float("inf"), 1], [1, 2])})
+    for wrong in (["a"], [{}], [10**400], [1j]):
+        with pytest.raises(ValueError, match="'loss' has steps or values that are no numbers"):
+            show.curve({"loss": ([1], wrong)})
 
 
 def test_numbers_that_make_no_curve_are_refused():

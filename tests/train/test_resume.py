@@ -145,6 +145,51 @@ def files(out):
     return {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
 
+@pytest.mark.parametrize("write", [
+    lambda: shutil.copytree("stopped/checkpoints/3", "stopped/checkpoints/4"),
+    lambda: pathlib.Path("stopped/checkpoints/3").rename("stopped/checkpoints/4"),
+])
+@pytest.mark.parametrize("digests", [True, False])
+def test_a_checkpoint_under_another_step_is_refused_by_every_reader(capsys, write, digests):
+    if not digests:
+        before_digests(STOPPED)
+    write()
+    for command in (["resume", "stopped"], ["sample", "stopped", "--prompt", "a"]):
+        assert main(command) == 2
+        assert "stopped/checkpoints/4 holds step 3: it was copied or renamed; remove that folder" in capsys.readouterr().err
+
+
+def before_digests(out):
+    """Makes the checkpoint of step 3 one as versions before there were digests wrote it."""
+    path = out / "checkpoints" / "3" / "notes" / "metadata"
+    notes = json.loads(path.read_text())
+    path.write_text(json.dumps({key: notes[key] for key in ("format", "state", "settings", "losses", "seconds")}))
+
+
+def test_a_run_from_before_there_were_digests_goes_on_with_a_warning(capsys):
+    before_digests(STOPPED)
+    resumed = resume.plan(STOPPED)
+    said = capsys.readouterr().err
+    assert said.startswith("warning: checkpoint stopped/checkpoints/3 has no digest") and said.count("\n") == 1
+    assert pairs.bits(pairs.train(resumed)) == end(WHOLE) and lines(STOPPED) == lines(WHOLE)
+    assert main(["sample", "stopped", "--prompt", "a", "--length", "1"]) == 0 and not capsys.readouterr().err
+
+
+def test_a_resumed_run_says_where_it_goes_on(capsys, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "train", stopped)
+    assert main(["resume", "stopped"]) == 130
+    assert "\ngoes on from step 3 of 8 (checkpoint stopped/checkpoints/3)\n" in capsys.readouterr().out
+    shutil.rmtree(STOPPED / "checkpoints")
+    assert main(["resume", "stopped"]) == 130
+    assert "\nfrom the start: no checkpoint yet\n" in capsys.readouterr().out
+    assert main(["run", str(pairs.HYBRID), "--set", *pairs.SETTINGS, "data.path=text.txt", "--out", "new"]) == 130
+    said = capsys.readouterr().out
+    assert "goes on" not in said and "from the start" not in said
+
+
 def test_a_missing_run_lists_its_neighbours(capsys):
     assert main(["resume", "stoped"]) == 2
     assert "there is no run stoped; in . there are stopped, whole" in capsys.readouterr().err

@@ -6,8 +6,8 @@ from attnjax import models
 from train import windows
 
 
-def config(layers, legend):
-    return models.Config(vocab_size=8, d_model=8, num_layers=len(layers), num_heads=1, layout=layers, legend=legend)
+def config(layers, legend, heads=1):
+    return models.Config(vocab_size=8, d_model=8, num_layers=len(layers), num_heads=heads, layout=layers, legend=legend)
 
 
 @pytest.mark.parametrize(("layers", "legend", "hidden"), [
@@ -56,6 +56,18 @@ def test_t02_batches_go_on_from_their_state_and_differ_between_seeds():
     assert [next(again).tobytes() for _ in range(3)] == then and not set(first) & set(then)
     assert next(windows.drawn(text, 8, 4, seed=0)).tobytes() == first[0]
     assert next(windows.drawn(text, 8, 4, seed=-1)).tobytes() not in (*first, *then)
+
+
+def test_one_row_at_a_time():
+    text = np.arange(9, dtype=np.uint8)
+    rows = windows.drawn(text, 3, 1, seed=0)
+    together = windows.drawn(text, 3, 6, seed=0)
+    for _ in range(3):
+        assert np.concatenate([next(rows) for _ in range(6)]).tolist() == next(together).tolist()
+
+
+def test_heads_of_their_own_count_as_one_layer():
+    assert windows.honest(config("P", {"P": "perhead(causal(), prefix(4))"}, heads=2), 8).tolist() == [0.0] * 3 + [1.0] * 5
 
 
 def test_rows_become_tokens_and_targets():

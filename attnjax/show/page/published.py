@@ -1,5 +1,6 @@
 """Heads of a published model on the chapter's two sentences, each found by what it does there or on probes."""
 
+import logging
 import pathlib
 
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 from attnjax import heads, models
 from attnjax.show.page.scene import Head, Scene, Sentence
 
+log = logging.getLogger("attnjax")
 SENTENCE = "The animal didn't cross the street because it was too {}."
 LAST = "tired", "wide"
 
@@ -20,11 +22,14 @@ def scene(path: pathlib.Path) -> Scene:
         ImportError: if a package that reads the file is missing.
         ValueError: if the file cannot be read, or its tokenizer does not give both sentences the same tokens but one.
     """
+    log.info("reading the tokenizer of %s", path.name)
     tokenizer = models.tokenizer(path)
     rows = [tokenizer.encode(SENTENCE.format(word)).ids for word in LAST]
     tokens = [tuple(tokenizer.decode([i]) for i in row) for row in rows]
     at = _places(path, tokens)
+    log.info("reading the weights of %s", path.name)
     model = models.load(path)
+    log.info("running its %d layers on both sentences", model.config.num_layers)
     w_BLNTT = attention(model, rows)
     chosen = _coreference(w_BLNTT, at) + _reported(heads.report(model, jnp.asarray(rows)))
     layers, own = w_BLNTT.shape[1:3]

@@ -1,5 +1,6 @@
 """Heads of a small model that `python -m train check` leaves, on its own task: recall of pairs."""
 
+import logging
 import pathlib
 
 import numpy as np
@@ -8,6 +9,7 @@ from attnjax import heads, models
 from attnjax.show.page.published import attention
 from attnjax.show.page.scene import Head, Scene, Sentence
 
+log = logging.getLogger("attnjax")
 LEFT = pathlib.Path("runs", "check", "models")  # where `train check` leaves them, from the folder that it ran in
 ROW = "mqar-gqa"  # its local layer finds the token before, its global layer looks up
 VOCAB, FIRST_VALUE = 32, 16  # of that task: 0 is a blank, then keys, then values
@@ -25,6 +27,7 @@ def scene(folder: pathlib.Path) -> Scene:
     Raises:
         ValueError: if the model has no two layers of heads or another vocabulary than the task.
     """
+    log.info("reading the model in %s", folder)
     model = models.load(folder)
     if model.config.vocab_size != VOCAB:
         raise ValueError(
