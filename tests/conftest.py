@@ -1,9 +1,13 @@
 """What every test runs under: strict dtypes, no silent broadcasting of ranks, repeatable property tests.
 
+Compiling is most of what the quick tests cost. They ask XLA for programs that are quick to compile, which takes half as
+long; slow tests, and files that are run by name, get what users get.
+
 This file must not import attnjax: it is read before the jaxtyping hook is in place, and what is imported
 before the hook goes unchecked.
 """
 
+import importlib.metadata
 import os
 import pathlib
 import zlib
@@ -20,6 +24,14 @@ TRAIN_TESTS = pathlib.Path(__file__).parent / "train"
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("repeatable")
+
+
+def pytest_configure(config):
+    if "not slow" in config.option.markexpr:
+        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # for the processes that tests start
+        jax.config.update("jax_disable_most_optimizations", True)
+        if importlib.metadata.version("jaxlib").startswith("0.10."):  # later ones know no such flag, and stop at it
+            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
 
 
 def pytest_addoption(parser):

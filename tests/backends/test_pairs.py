@@ -52,16 +52,8 @@ def check(levels):
                 assert_within(found[name], exact, limit, f"{name} of {row.name}")
 
 
-@pytest.fixture
-def compiled_quickly():
-    """Compiling is most of the cost of a row: without LLVM's own optimisation the same program takes half as long."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 @pytest.mark.parametrize("levels", pairs.read(), ids=" ".join)
-def test_row(levels, compiled_quickly):
+def test_row(levels):
     check(levels)
 
 

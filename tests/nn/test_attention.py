@@ -230,7 +230,7 @@ def make(**change):
         (ValueError, "head_dim=0 is too small", dict(head_dim=0)),
         (TypeError, r"'window\(4\)'.*parse", dict(pattern="window(4)")),
         (ValueError, "has 3 heads, but num_heads=2", dict(pattern=PerHead((Causal(),) * 3))),
-        (TypeError, "rope='yes' is a str; give None, Rope", dict(rope="yes")),
+        (TypeError, "rope='yes' is a str; give None, nn.Rope", dict(rope="yes")),
         (TypeError, "rope=True is a bool", dict(rope=True)),
         (ValueError, "rope has no setting 'thetta'; did you mean 'theta'?", dict(rope={"thetta": 1e4})),
         (ValueError, "H=3 is odd", dict(head_dim=3, rope=1e4)),
