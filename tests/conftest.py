@@ -7,10 +7,13 @@ This file must not import attnjax: it is read before the jaxtyping hook is in pl
 before the hook goes unchecked.
 """
 
+import collections
+import hashlib
 import importlib.metadata
+import math
 import os
 import pathlib
-import zlib
+import subprocess
 
 # Before jax is imported: the tests are written for the CPU, and each xdist worker has one core to itself.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -36,21 +39,36 @@ def pytest_configure(config):
 
 def pytest_addoption(parser):
     parser.addoption("--share", type=float, default=1.0, help="which share of the slow tests is run; all of them by default")
-    parser.addoption("--draw", default="0", help="what draws that share; the same text draws the same tests")
+    parser.addoption("--draw", default=drawn_by(), help="what draws rows and that share; the same text draws the same (DRAW, or the commit)")
+
+
+def drawn_by() -> str:
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=TRAIN_TESTS, capture_output=True, text=True, check=False)
+    return os.environ.get("DRAW") or commit.stdout.strip() or "0"
 
 
 def pytest_report_header(config):
-    share, draw = config.getoption("share"), config.getoption("draw")
-    return f"a share of {share} of the slow tests; --share {share} --draw {draw} draws the same" if share < 1 else None
+    return f"slow tests: a share of {config.getoption('share')}; what is run of them and of each cross is drawn by --draw {config.getoption('draw')}"
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
 def pytest_collection_modifyitems(config, items):
-    """Leaves out all but a share of the slow tests."""
-    most = config.getoption("share") * 2**32
-    out = [x for x in items if "slow" in x.keywords and zlib.crc32(f"{config.getoption('draw')} {x.nodeid}".encode()) >= most]
+    """Of each cross a fifth of the rows is quick, and the others are slow; leaves out all but a share of what is slow."""
+    def place(item) -> int:
+        text = f"{config.getoption('draw')} {item.nodeid}"
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest())
+
+    crosses = collections.defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("cross") and not item.get_closest_marker("slow"):
+            crosses[item.nodeid.partition("[")[0]].append(item)
+    for rows in crosses.values():
+        for item in sorted(rows, key=place)[math.ceil(len(rows) / 5):]:
+            item.add_marker("slow")
+    out = [x for x in items if x.get_closest_marker("slow") and place(x) >= config.getoption("share") * 2**32]
     if out:
         config.hook.pytest_deselected(items=out)
-        items[:] = [x for x in items if x not in out]
+        items[:] = [x for x in items if x not in set(out)]
 
 
 @pytest.fixture(autouse=True)

@@ -116,6 +116,7 @@ def test_sizes_of_zero_give_empty_results():
     assert not o.any() and np.isneginf(lse).all()
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("pattern", [aj.Full(), aj.Window(3) | aj.Sink(1)], ids=str)
 def test_an_empty_batch_takes_whatever_narrows_the_pattern(pattern):
     q, k = jnp.ones((0, 8, 4, 2)), jnp.ones((0, 8, 2, 2))
@@ -147,6 +148,7 @@ def test_patterns_are_static_arguments_of_jit():
     assert np.array_equal(mapped, run(Q, jnp.broadcast_to(K[:1], K.shape), jnp.broadcast_to(V[:1], V.shape), aj.Window(3)))
 
 
+@pytest.mark.slow
 def test_without_jit_auto_takes_dense_as_long_as_it_fits():
     """Loops over tiles would run in Python there: minutes where the formula takes milliseconds."""
     with jax.disable_jit():
@@ -158,6 +160,7 @@ def test_without_jit_auto_takes_dense_as_long_as_it_fits():
         assert np.isfinite(jax.grad(lambda x: jnp.sum(aj.attend(x, x, x, aj.Causal())))(x)).all()
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("sinks", [None, jnp.zeros(2)], ids=["", "sinks"])
 @pytest.mark.parametrize("pattern", [aj.Causal(), aj.Window(8) | aj.Strided(16)], ids=str)
 def test_a_policy_that_saves_our_names_runs_no_forward_twice(pattern, sinks):
@@ -198,6 +201,7 @@ def test_explain_prints_what_it_knows():
     assert aj.explain(x, x, x, aj.Causal(), mask=mask).tiles["full"] == 0
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize(("tile", "together"), [(None, 1), ((8, 4), 1), ((8, 4), 2)], ids=["planned", "small", "batches"])
 @pytest.mark.parametrize("row", [r for r in ROWS if r.T > 1 and not r.rate], ids=lambda row: row.name)
 def test_explain_counts_what_a_run_visits(row, tile, together):
@@ -231,6 +235,7 @@ def test_explain_counts_what_a_run_visits(row, tile, together):
         assert total.tolist() == planned
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("pattern", [aj.Window(6) | aj.Sink(2), aj.Causal()], ids=str)
 @pytest.mark.parametrize("segments", [None, "packed"])
 def test_run_time_tiles_are_the_least(segments, pattern):

@@ -27,6 +27,7 @@ def whole(s, v, sink=None):
     return o, lse
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.integers(0, 1000), st.lists(st.integers(0, 8), max_size=4), st.booleans(), st.sampled_from([None, 0.5]))
 def test_any_split_merges_to_one_pass(seed, cuts, use_jax, sink):

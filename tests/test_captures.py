@@ -69,6 +69,7 @@ WAYS = {
 }  # fmt: skip
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize(
     ("way", "backend"), [*((way, "tiled") for way in WAYS), ("jitted gradient", "dense"), ("mapped gradient", "dense")]
 )
@@ -100,6 +101,7 @@ def test_equal_functions_share_one_program():
     assert len(traces) == once + 1  # what it closes over is looked up, and nothing else is traced again
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("pattern", ["perhead", "parts"])
 def test_captured_arrays_in_every_kind_of_plan(pattern, backend):
     rule = aj.Where(lambda i, j: IDS[i] == IDS[j])
@@ -111,6 +113,7 @@ def test_captured_arrays_in_every_kind_of_plan(pattern, backend):
     close(found, aj.attend(Q, K, V, aj.Full(), mask=jnp.asarray(mask)))
 
 
+@pytest.mark.slow
 def test_a_cache_hoists_too():
     def stream(ids, wide):
         pattern = aj.Causal() & aj.Where(lambda i, j: ids[i] == ids[j])
@@ -131,6 +134,7 @@ def test_a_cache_hoists_too():
     close(found, right)
 
 
+@pytest.mark.slow
 def test_layers_take_rules_that_close_over_tracers():
     from flax import nnx
 

@@ -51,6 +51,7 @@ def computed(pattern, p):
     return times, scores
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     compositions, st.integers(1, 40), st.integers(1, 40), st.integers(-5, 25), st.booleans(),

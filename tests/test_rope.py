@@ -15,6 +15,7 @@ def sample(*shape, dtype=np.float32):
     return np.random.default_rng(0).standard_normal(shape).astype(dtype)
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
 @pytest.mark.parametrize("R", [None, 2, 6])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
@@ -48,6 +49,7 @@ def test_dot_products_depend_on_the_distance_only(layout):
     assert abs(near - far) < 1e-10 and abs(near - q[0, 0] @ k[0, 0]) > 1e-3
 
 
+@pytest.mark.slow
 def test_positions_broadcast_over_leading_axes():
     x = jnp.asarray(sample(3, 2, 4, 1, 6))
     p_T = jnp.array([4, 0, 2, 9])
@@ -68,6 +70,7 @@ def test_gradient_is_the_rotation_back():
     np.testing.assert_allclose(back(g)[0], rope(g, -jnp.arange(4) * 3), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_r05_a_long_prompt_leaves_the_next_short_one_unchanged():
     x = jnp.asarray(sample(16, 1, 4))
     short = rope(x[:4], jnp.arange(4))
@@ -95,6 +98,7 @@ def test_r08_the_rotary_size_is_even_and_the_rest_passes_bit_for_bit():
     assert rope(sample(2, 1, 5), np.arange(2), rotary_dim=4).shape == (2, 1, 5)
 
 
+@pytest.mark.slow
 def test_r10_no_tracer_outlives_its_trace():
     with jax.checking_leaks():
         compiled = jax.jit(rope)
@@ -104,6 +108,7 @@ def test_r10_no_tracer_outlives_its_trace():
         assert jax.eval_shape(rope, x, jnp.arange(16)).shape == (16, 1, 4)
 
 
+@pytest.mark.slow
 def test_r11_positions_far_beyond_any_table_are_computed():
     x = jnp.asarray(sample(2, 1, 4))
     last = rope(x[1:], jnp.array([16]))

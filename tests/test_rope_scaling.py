@@ -112,6 +112,7 @@ def test_frequencies_and_magnitude_are_the_published_ones(name):
     assert record.magnitude == pytest.approx(magnitude, rel=1e-15)
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("jit", [False, True])
 def test_rope_turns_by_the_scaled_frequencies(name, jit):
@@ -160,6 +161,7 @@ def test_r05_keys_and_query_of_one_call_use_one_base():
     assert Rope().length(jnp.arange(3)) is None
 
 
+@pytest.mark.slow
 def test_each_row_has_a_length_of_its_own_and_each_token_may_have_one():
     x = np.random.default_rng(0).standard_normal((2, 12, 3, 6)).astype(np.float32)
     where = np.stack([np.arange(12), np.arange(12) * 3])
@@ -212,6 +214,7 @@ def test_without_room_to_grow_the_frequencies_are_those_without_scaling_bit_for_
         )
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
 def test_every_dtype_keeps_its_own_and_a_single_pair_needs_no_base(dtype):
     with jax.enable_x64(dtype == "float64"):

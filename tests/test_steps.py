@@ -77,6 +77,7 @@ def test_weights_of_an_empty_row_and_of_a_sink():
     assert np.isfinite(gradient).all() and not gradient[:, 1].any()
 
 
+@pytest.mark.slow
 def test_steps_map_and_differentiate():
     q, k, v = (jnp.asarray(draw(3, 5, 2, 4, seed=i)) for i in range(3))
 

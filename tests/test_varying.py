@@ -42,6 +42,7 @@ def total(**options):
     return lambda q, k, v: jnp.sum(jnp.sin(aj.attend(q, k, v, **options)))
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 @pytest.mark.parametrize("backend", ["dense", "tiled"])
 def test_gradients_with_keys_that_all_devices_share(pattern, backend):
@@ -62,6 +63,7 @@ def test_an_offset_that_varies(backend):
     close(found, jax.grad(total(pattern=aj.Window(6) | aj.Sink(2), backend="dense"), (0, 1, 2))(Q, K, V))
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("backend", ["dense", "tiled"])
 def test_every_option_and_every_mode(backend):
     arrays = {

@@ -52,6 +52,7 @@ def check(levels):
                 assert_within(found[name], exact, limit, f"{name} of {row.name}")
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("levels", pairs.read(), ids=" ".join)
 def test_row(levels):
     check(levels)

@@ -31,6 +31,7 @@ def backend(request):
     return request.param
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("how", HIDES)
 def test_a_query_that_sees_no_key_reaches_nothing(how, backend):
     """NaN in it, in its cotangent and in its tangent: results and derivatives are those of a query of 0."""
@@ -49,6 +50,7 @@ def test_a_query_that_sees_no_key_reaches_nothing(how, backend):
     assert not np.asarray(clean[1][0])[np.broadcast_to(hidden, Q.shape)].any()
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("pattern", [aj.Causal() & ~aj.Window(4), aj.Window(2)], ids=str)
 def test_a_query_that_the_pattern_leaves_without_keys_reaches_nothing(pattern, backend):
     offset = 0 if "~" in str(pattern) else T  # queries behind the last key
@@ -58,6 +60,7 @@ def test_a_query_that_the_pattern_leaves_without_keys_reaches_nothing(pattern, b
         assert np.isfinite(x).all()
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("share", [1.0, 0.6], ids=["all weights", "some dropped"])
 def test_any_cotangent_of_a_weight_of_0_gives_0(share):
     """entr'(0) is infinite: a hidden weight, or a dropped one, is 0 by selection."""
@@ -92,6 +95,7 @@ def test_sums_of_values_stay_in_range(pattern, backend):
     np.testing.assert_allclose(aj.attend(q, k, -v, pattern, backend=backend), -3e38, rtol=1e-5)
 
 
+@pytest.mark.cross
 def test_infinite_biases_and_sinks_mean_one_thing_everywhere(backend):
     """As docs/numerics.md says: +inf in a bias makes its row NaN, a sink of +inf takes everything, one of -inf nothing."""
     bias = jnp.zeros((T, T)).at[5, 1].set(jnp.inf)

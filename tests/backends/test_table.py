@@ -44,6 +44,7 @@ def test_values_and_gradients(row, path):
             assert np.array_equal(got[name], again[name]), f"{name} differs between two runs"
 
 
+@pytest.mark.cross
 @on_every_path
 def test_traced_offsets_share_one_trace(path):
     row = Row(aj.Window(4) | aj.Sink(1), T=3, S=20, q_offset=0)

@@ -63,6 +63,7 @@ MANY = (  # several walks, several traces
 )
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize(
     "row", [*ROWS, *(pytest.param(row, marks=pytest.mark.slow) for row in MANY)], ids=lambda row: row.name
 )
@@ -84,6 +85,7 @@ TOGETHER = (
 )
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("row", TOGETHER, ids=lambda row: row.name)
 def test_rows_of_tiles_taken_together(row, monkeypatch):
     """As on an accelerator; 4 rows do not divide how many there are, and they differ in how many visits they make."""
@@ -123,6 +125,7 @@ def far(s, q_pos, k_pos, head, slope):
     return s + slope * (q_pos - k_pos).astype(s.dtype)
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("options", ["bias", "score_fn"])
 @pytest.mark.parametrize("pattern", [aj.Causal(), aj.Strided(5)], ids=str)
 def test_large_scores_of_padding_weigh_nothing(pattern, options):

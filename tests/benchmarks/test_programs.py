@@ -18,6 +18,7 @@ def test_waste_is_what_explain_says():
     assert programs.waste(Work("window(256)", 1024))() == aj.explain(x, x, x, aj.Window(256)).waste
 
 
+@pytest.mark.slow
 def test_compiling_and_memory_of_a_small_program():
     small = Work("causal()", 64, heads=2, head_dim=4)
     assert 0 < programs.compile_seconds(small)() < 60

@@ -26,6 +26,7 @@ def softmax_rows(q, k, v, turn, seen):
     return out
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize(
     ("chunks", "scaling"),
     [([9, *[1] * 17], None), ([26], None), ([7, 1, 13, 5], None), ([1] * 26, DynamicScaling(4.0, original_max_position_embeddings=3))],
@@ -47,6 +48,7 @@ def test_places_in_the_cache_have_no_gap_and_the_query_comes_last(chunks, scalin
     np.testing.assert_array_equal(cache.k[0], k[0, np.asarray(held)], "keys are kept as they came")
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("pattern", [aj.Window(5) | aj.Sink(2), aj.Window(5), aj.Causal(), aj.Strided(4)], ids=str)
 @pytest.mark.parametrize("positions", ["text", "cache"])
 def test_without_dropped_tokens_before_sinks_both_are_the_text(pattern, positions):
@@ -59,6 +61,7 @@ def test_without_dropped_tokens_before_sinks_both_are_the_text(pattern, position
     np.testing.assert_allclose(o, want, atol=5e-6)
 
 
+@pytest.mark.slow
 def test_a_stretched_base_turns_all_keys_anew():
     """Dynamic NTK: the base follows the length, so a step equals the last row of a full pass over what there is."""
     q, k, v = arrays(T=T)
@@ -72,6 +75,7 @@ def test_a_stretched_base_turns_all_keys_anew():
         np.testing.assert_allclose(o[:, 0], want[:, -1], atol=5e-6)
 
 
+@pytest.mark.slow
 def test_far_down_a_stream_places_stay_small_and_exact():
     """After a million tokens angles in the text lose digits, those in the cache do not."""
     q, k, v = arrays(T=12)

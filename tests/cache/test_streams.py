@@ -13,6 +13,7 @@ from tests.support.streams import arrays, empty, feed
 BOTH = pytest.mark.parametrize("pattern", [aj.Window(4) | aj.Sink(1), aj.Causal()], ids=str)
 
 
+@pytest.mark.cross
 @BOTH
 def test_rows_of_different_lengths_are_texts_of_their_own(pattern):
     q, k, v = arrays(B=3, T=20)
@@ -30,6 +31,7 @@ def test_rows_of_different_lengths_are_texts_of_their_own(pattern):
         np.testing.assert_allclose(got[row], want[0], atol=1e-6)
 
 
+@pytest.mark.cross
 @BOTH
 def test_one_donated_program_serves_the_stream(pattern):
     q, k, v = arrays(T=40)
@@ -53,6 +55,7 @@ def test_one_donated_program_serves_the_stream(pattern):
     np.testing.assert_allclose(jnp.moveaxis(scanned[:, :, 0], 0, 1), jnp.concatenate(outs, axis=1), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_full_cache_is_an_error_outside_jit_and_refuses_inside():
     q, k, v = arrays(T=6)
     cache = empty(aj.Causal(), k, v).append(k[:, :5], v[:, :5], lengths=np.array([5, 3]))
@@ -71,6 +74,7 @@ def test_a_full_cache_is_an_error_outside_jit_and_refuses_inside():
     assert later.reset([0]).refused.tolist() == [False, False]
 
 
+@pytest.mark.slow
 def test_a_ring_has_no_end():
     q, k, v = arrays(T=50)
     cache = empty(aj.Window(4) | aj.Sink(1), k, v, max_length=5)
@@ -85,6 +89,7 @@ def test_a_ring_has_no_end():
     assert jax.jit(lambda c: c.append(k[:, :1], v[:, :1]))(full).refused.all()
 
 
+@pytest.mark.slow
 def test_rows_are_reset_and_forked_one_by_one():
     q, k, v = arrays(B=3, T=12)
     cache = empty(aj.Window(4) | aj.Sink(1), k, v).append(k[:, :9], v[:, :9])
@@ -103,6 +108,7 @@ def test_rows_are_reset_and_forked_one_by_one():
     assert traced.length.tolist() == [0]
 
 
+@pytest.mark.slow
 def test_trimming_goes_row_by_row():
     q, k, v = arrays(B=2, T=12)
     cache = empty(aj.Causal(), k, v).append(k[:, :9], v[:, :9]).trim([4, 0])
@@ -116,6 +122,7 @@ def held(cache, row):
     return [np.asarray(x[row]) for x in cache.store]
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("pattern", [aj.Window(4) | aj.Sink(1), aj.Prefix(2)], ids=str)
 def test_inside_jit_a_wrong_length_is_refused(pattern):
     q, k, v = arrays(B=3, T=6)
@@ -133,6 +140,7 @@ def test_inside_jit_a_wrong_length_is_refused(pattern):
                 jax.tree.map(np.testing.assert_array_equal, held(one, row), held(cache, row))
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("pattern", [aj.Prefix(4), aj.PerHead((aj.Prefix(4), aj.Causal(), aj.Window(2), aj.Prefix(4)))], ids=str)
 def test_the_tokens_of_a_prefix_go_together(pattern):
     q, k, v = arrays(T=7)
@@ -160,6 +168,7 @@ def test_inside_jit_a_row_that_does_not_exist_is_forked_as_new_and_refused():
     assert passed.length.tolist() == [0, 3] and not passed.refused.any()
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("pattern", [aj.Window(4) | aj.Sink(1), aj.Strided(4), aj.Prefix(2)], ids=str)
 def test_no_rows_and_no_tokens_go_through(pattern):
     q, k, v = arrays(T=6)
@@ -176,6 +185,7 @@ def test_no_rows_and_no_tokens_go_through(pattern):
     assert none.append(k[:0], v[:0]).reset().trim(1).trim([]).fork([]).batch == 0
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
 def test_storage_is_constant_and_rounds_once(dtype):
     q, k, v = arrays(T=30)

@@ -42,6 +42,7 @@ PATTERNS = [
 ]
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 @pytest.mark.parametrize("chunks", CHUNKS)
 def test_every_chunking_sees_what_the_pattern_shows(pattern, chunks):
@@ -54,6 +55,7 @@ def test_every_chunking_sees_what_the_pattern_shows(pattern, chunks):
     assert held == ring and set(cache.slots.kept(T)) <= set(held)
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 @pytest.mark.parametrize("K", [2, pytest.param(4, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.slow)])
 def test_decode_equals_one_full_pass(pattern, K):
@@ -63,6 +65,7 @@ def test_decode_equals_one_full_pass(pattern, K):
     assert_within(o, exact, budget(honest, exact, np.float32), str(pattern))
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("pattern", [aj.Window(4) | aj.Sink(2), aj.Strided(4), aj.Chunked(6)], ids=str)
 @pytest.mark.parametrize("backend", ["dense", pytest.param("tiled", marks=pytest.mark.slow)])
 def test_named_backends_and_options(pattern, backend):
@@ -87,6 +90,7 @@ def test_a_score_function_gets_positions_in_the_text():
     np.testing.assert_allclose(o, want, atol=3e-6)
 
 
+@pytest.mark.slow
 def test_weights_stand_for_slots_and_new_tokens():
     q, k, v = arrays(B=1, T=9)
     cache = empty(aj.Window(3) | aj.Sink(1), k, v).append(k[:, :7], v[:, :7])
@@ -98,6 +102,7 @@ def test_weights_stand_for_slots_and_new_tokens():
     assert after.length.tolist() == [9]
 
 
+@pytest.mark.slow
 def test_append_keeps_what_step_keeps():
     q, k, v = arrays(T=T)
     for pattern in (aj.Window(4) | aj.Sink(2), aj.Causal()):
@@ -108,6 +113,7 @@ def test_append_keeps_what_step_keeps():
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_unwritten_and_overwritten_slots_cannot_reach_a_result():
     q, k, v = arrays(B=1, T=6)
     cache = empty(aj.Causal(), k, v).append(k[:, :3], v[:, :3])
@@ -116,6 +122,7 @@ def test_unwritten_and_overwritten_slots_cannot_reach_a_result():
         np.testing.assert_array_equal(*(c.step(q[:, :n], k[:, :n], v[:, :n])[0] for c in (cache, broken)))
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize(
     ("pattern", "count"),
     [

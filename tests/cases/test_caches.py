@@ -39,6 +39,7 @@ def random(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_C03_the_window_is_full_when_the_total_first_equals_it():
     sets, cache = probe(create(aj.Window(4)), 0, 3)
     assert sets[-1] == {0, 1, 2}
@@ -81,6 +82,7 @@ def test_C08_rolling_back_is_exact_or_refused():
     assert inside.refused.tolist() == [True] and inside.length.tolist() == [6] and held(inside) == [2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_C10_after_reset_a_cache_is_new():
     q, k, v = random(1, 5, 2, 8), random(1, 5, 2, 8, seed=1), random(1, 5, 2, 8, seed=2)
     fresh = aj.Cache.create(aj.Causal(), batch=1, num_kv_heads=2, head_dim=8, max_length=9, rope=Rope())
@@ -101,6 +103,7 @@ def test_C11_sinks_and_the_newest_are_kept():
     assert held(cache) == [0, 1, 4, 5, 6] and seen == {0, 1, 4, 5, 6}
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("chunks", [[5], [1] * 5, [3, 2]])
 def test_C12_one_prefill_equals_token_by_token(chunks):
     cache, sets = create(aj.Window(2) | aj.Sink(1)), []
@@ -123,6 +126,7 @@ def test_C13_positions_go_on_by_what_was_fed():
     np.testing.assert_allclose(jnp.concatenate(outs, axis=1), want, atol=1e-5)
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize(("kept", "given"), [(jnp.bfloat16, jnp.float32), (jnp.float32, jnp.bfloat16)])
 def test_C15_a_cache_of_another_dtype(kept, given):
     q, k, v = (jnp.asarray(random(1, 3, 2, 8, seed=s), given) for s in range(3))

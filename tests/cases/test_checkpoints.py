@@ -58,7 +58,7 @@ def test_T03_a_resumed_run_drops_what_an_unbroken_one_drops(tmp_path, monkeypatc
             run.run(broken)
     assert [path.name for path in (broken.out / "checkpoints").iterdir()] == ["3"]
     resumed = subprocess.run([sys.executable, "-W", "error", "-m", "train", "resume", broken.out], cwd=ROOT, text=True,
-                             env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, timeout=300)
+                             env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, timeout=900)
     assert resumed.returncode == 0 and "warning" not in resumed.stderr, resumed.stderr
     one, two = last_state(whole, 6), last_state(broken, 6)
     assert int(two.step) == 6 and bits(one) == bits(two)

@@ -107,7 +107,7 @@ def test_the_fault_is_found(fault, tmp_path):
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "-q", "-x", "--tb=short", "-rfE",
          "-k", f"test_{fault.case}_", f"tests/{fault.tests}"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=300,
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=900,
     )  # fmt: skip
     failed = rf"^FAILED tests/{re.escape(fault.tests)}::test_{fault.case}_"
     assert run.returncode == 1, f"the tests of {fault.case} did not fail: {run.stdout}{run.stderr}"

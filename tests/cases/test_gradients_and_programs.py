@@ -17,6 +17,7 @@ def draw(*shape, seed=0, dtype=jnp.float32):
     return jnp.asarray(random(*shape, seed=seed), dtype)
 
 
+@pytest.mark.cross
 def test_G05_integer_arguments_do_not_break_gradients(attend):
     q, k, v = (draw(4, 2, 3, seed=i) for i in range(3))
     ids = jnp.array([0, 0, 1, 1])
@@ -34,6 +35,7 @@ def test_G05_integer_arguments_do_not_break_gradients(attend):
     assert cotangents[3].dtype == jax.dtypes.float0
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16], ids=str)
 def test_G06_cotangents_keep_structure_and_dtype(attend, dtype):
     q, k, v = (draw(2, 8, 1, 4, seed=i, dtype=dtype) for i in range(3))
@@ -61,6 +63,7 @@ def test_G07_forward_mode_and_hessians(attend):
         assert close(h, h.T, 1e-8) and np.abs(h).max() > 1e-3
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16], ids=str)
 def test_G08_odd_lengths_with_a_bias(attend, dtype):
     q, k, v = (draw(9, 1, 4, seed=i, dtype=dtype) for i in range(3))
@@ -96,6 +99,7 @@ def test_D04_every_row_head_and_batch_drops_on_its_own(attend):
     assert (zero[0, 0] != zero[0, 1]).any() and (zero[0, :, 0] != zero[0, :, 1]).any() and (zero[0] != zero[1]).any()
 
 
+@pytest.mark.cross
 def test_D05_the_key_decides(attend):
     q, k, v = (draw(6, 2, 4, seed=i) for i in range(3))
     f = lambda key: attend(q, k, v, aj.Causal(), dropout_rate=0.3, dropout_key=key)
@@ -117,6 +121,7 @@ def test_D05_the_same_bits_in_another_process():
     assert runs[0].stdout == runs[1].stdout and len(runs[0].stdout) > 500
 
 
+@pytest.mark.cross
 def test_D06_the_gradient_of_dropout_is_that_of_its_value(attend):
     with jax.enable_x64(True):
         q, k, v = (jnp.asarray(np.random.default_rng(i).standard_normal((4, 1, 2))) for i in range(3))
@@ -136,6 +141,7 @@ def test_B02_segments_make_no_square_array():
     assert memory.temp_size_in_bytes < S * S / 4
 
 
+@pytest.mark.slow
 def test_R10_nothing_is_remembered_between_traces():
     def run(T):
         x = jnp.ones((T, 2, 8))

@@ -61,6 +61,7 @@ def test_M02_a_window_of_none_is_causal_and_zero_is_refused(attend):
             aj.Window(width)
 
 
+@pytest.mark.cross
 def test_M05_causal_holds_for_every_mix_of_options(attend):
     want = uniform(5, *(range(i + 1) for i in range(5)))
     assert close(probe(attend, 5, 5, aj.Causal()), want)
@@ -72,6 +73,7 @@ def test_M05_causal_holds_for_every_mix_of_options(attend):
     assert close(batched[0, :, 0], want)
 
 
+@pytest.mark.cross
 def test_M06_fewer_queries_than_keys(attend):
     ends = uniform(5, range(4), range(5))
     assert close(probe(attend, 2, 5, aj.Causal(), q_offset=3), ends)
@@ -80,6 +82,7 @@ def test_M06_fewer_queries_than_keys(attend):
     assert close(probe(attend, 1, 5, aj.Causal(), q_offset=4), uniform(5, range(5)))
 
 
+@pytest.mark.cross
 def test_M08_a_hidden_row_is_zero(attend):
     mask = jnp.array([[1, 1, 0], [1, 1, 0], [0, 0, 0]], bool)
     want = [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 0]]
@@ -106,12 +109,14 @@ def test_M13_a_window_on_top_of_earlier_keys(attend):
     assert close(probe(attend, 4, 8, aj.Window(3), q_offset=4)[0], uniform(8, [2, 3, 4])[0])
 
 
+@pytest.mark.cross
 def test_M14_a_window_on_both_sides(attend):
     rows = probe(attend, 7, 7, aj.Band(2, 2))
     assert close(rows[[0, 3, 6]], uniform(7, [0, 1, 2], range(1, 6), [4, 5, 6]))
     assert close(probe(attend, 7, 7, aj.Band(6, 6)), probe(attend, 7, 7, aj.Full()))
 
 
+@pytest.mark.cross
 def test_M17_masks_broadcast_over_axes_of_one(attend):
     q, k, v = (jnp.asarray(random(2, 4, 2, 4, seed=i)) for i in range(3))
     lengths = np.array([2, 3])
@@ -127,6 +132,7 @@ def test_M17_masks_broadcast_over_axes_of_one(attend):
         attend(q, k, v, aj.Full(), mask=jnp.ones((2, 3, 4, 4), bool))
 
 
+@pytest.mark.cross
 def test_M20_sinks_and_window_for_single_queries(attend):
     p = aj.Sink(2) | aj.Window(3)
     assert close(probe(attend, 1, 10, p, q_offset=9), uniform(10, [0, 1, 7, 8, 9]))
@@ -154,6 +160,7 @@ def test_N07_the_cap_is_used(attend):
         assert close(attend(q, k, v, aj.Full(), scale=1.0, soft_cap=cap)[0, 0], want, 1e-5)
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("filler", [np.nan, np.inf])
 def test_N11_hidden_keys_may_hold_anything(attend, filler):
     q, k, v = random(1, 1, 4), random(2, 1, 4, seed=1), random(2, 1, 4, seed=2)

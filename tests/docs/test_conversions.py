@@ -40,6 +40,7 @@ def flex_window(T, n):
     return (i >= j) & (i - j <= n)
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("T", [1, 2, 7])
 def test_jax_nn(T, standard_promotion):
     assert (aj.Causal().mask(T) == from_jax_nn(T, T, is_causal=True)).all()

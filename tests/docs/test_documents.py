@@ -35,7 +35,7 @@ def test_python_blocks_run_as_pasted_and_print_what_the_page_says(path, tmp_path
     script.write_text("".join(pages))
     run = subprocess.run(
         [sys.executable, "-W", "error", script], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=300,
+        capture_output=True, text=True, timeout=900,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     for (line, shown), printed in zip(expected, run.stdout.split(MARK), strict=False):

@@ -30,7 +30,7 @@ def test_every_cell_runs_and_the_chapters_numbers_stand_in_the_outputs(monkeypat
 
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    nbclient.NotebookClient(notebook, timeout=900, kernel_name="python3").execute()
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     printed = "".join(output.text for output in outputs if output.output_type == "stream")
     assert not [output for output in outputs if output.get("name") == "stderr"]

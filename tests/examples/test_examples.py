@@ -65,6 +65,7 @@ def test_streaming_needs_the_model_and_shows_what_a_sink_is_worth(tmp_path):
     assert float(size) < 5
 
 
+@pytest.mark.slow
 def test_streaming_says_how_to_fetch_the_model(tmp_path):
     done = subprocess.run(
         [sys.executable, ROOT / "examples/streaming.py", "--model", "absent.gguf"], cwd=tmp_path,

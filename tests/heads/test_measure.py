@@ -79,6 +79,7 @@ def copying(model, tokens):
     return layers
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize(
     "config, rows",
     [
@@ -102,6 +103,7 @@ def test_as_by_hand(config, rows, monkeypatch):
     assert config.learned_sinks == bool(np.any(found.get("learned_sink", 0) > 0.05))
 
 
+@pytest.mark.slow
 def test_scores_that_need_repetition_are_left_out_without_it(caplog):
     caplog.set_level("INFO", "attnjax")
     model = models.Decoder(PLAIN, rngs=nnx.Rngs(0))
@@ -113,6 +115,7 @@ def test_scores_that_need_repetition_are_left_out_without_it(caplog):
     ]
 
 
+@pytest.mark.slow
 def test_a_model_in_16_bits_is_measured_in_32():
     config = dataclasses.replace(RICH, dtype=jnp.bfloat16, param_dtype=jnp.bfloat16)
     found = heads.measure(models.Decoder(config, rngs=nnx.Rngs(0)), TWICE, period=PERIOD)

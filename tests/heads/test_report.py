@@ -19,6 +19,7 @@ def found():
     return heads.report(planted.decoder(), draws=2)
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("scan", [True, False], ids=["scan", "unrolled"])
 def test_planted_heads_get_their_names(found, scan):
     report = found if scan else heads.report(planted.decoder(scan=False), draws=2)
@@ -75,6 +76,7 @@ def test_a_name_is_the_highest_score_and_work_comes_before_rest():
     assert found.heads[1] == (0, 2, "resting", 0.6), "what a learned sink takes is rest as well"
 
 
+@pytest.mark.slow
 def test_tokens_change_what_heads_do_on_text_and_nothing_else(found):
     text = jax.random.randint(jax.random.key(5), (3, 20), 0, planted.VOCAB)
     report = heads.report(planted.decoder(), text, draws=2)
@@ -87,6 +89,7 @@ def test_tokens_change_what_heads_do_on_text_and_nothing_else(found):
         assert (report[name] != found[name]).any(), name
 
 
+@pytest.mark.slow
 def test_the_key_draws_the_probes():
     model = models.Decoder(SMALL, rngs=nnx.Rngs(0))
     default, same, other = (heads.report(model, key=key, draws=1) for key in (None, jax.random.key(0), jax.random.key(1)))
@@ -106,6 +109,7 @@ def test_probes_repeat_a_round_of_different_tokens(vocab, bos, copies, period, s
     assert len({tuple(tokens) for tokens in rounds[:, 0].tolist()}) == 5, "every draw has a round of its own"
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize(
     "change, options, error, text",
     [

@@ -32,6 +32,7 @@ def test_gradients_are_those_of_the_librarys_softmax():
     np.testing.assert_allclose(side.gradients, np.diagonal(jacobian, axis1=1, axis2=2), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_what_the_division_is_for():
     """Raw scores spread like sqrt(d) and saturate; divided ones keep spread, weights and gradients at any d."""
     small, large = heads.saturation(4), heads.saturation(1024)

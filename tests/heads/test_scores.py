@@ -49,6 +49,7 @@ def test_as_by_hand(name, share):
     np.testing.assert_allclose(in_jax, exact, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.integers(2, 10), st.integers(2, 4), st.integers(0, 10**6))
 def test_scores_by_tokens_as_by_hand(T, vocab, seed):
@@ -73,6 +74,7 @@ def by_tokens(w, logits):
     )
 
 
+@pytest.mark.slow
 def test_scores_by_tokens_in_jax_as_in_numpy():
     rng = np.random.default_rng(7)
     w, tokens, logits = causal_weights(rng, 2, 3, T=9), rng.integers(0, 4, (2, 9)), rng.normal(size=(2, 3, 9, 6))
@@ -130,6 +132,7 @@ def test_blocks_of_rows_add_up(name):
     np.testing.assert_allclose(score(w[:, at:], q_offset=at), whole, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_under_jit():
     w, tokens = jnp.asarray(causal_weights(np.random.default_rng(4), 2, T=6), jnp.float32), jnp.array([3, 4, 5] * 2)
     for score in (heads.previous_token, lambda w: heads.prefix_matching(w, tokens), lambda w: heads.induction(w, 3)):

@@ -45,6 +45,7 @@ def loss_of(graph, tokens=TOKENS):
     return loss
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("scan", [False, True], ids=["unrolled", "scan"])
 def test_logits_and_weights_as_by_hand(scan):
     # Two periods of LG and one L left over; the scanned model has the options that the unrolled one lacks.
@@ -106,6 +107,7 @@ def test_gradients_match_finite_differences():
         np.testing.assert_allclose(along, (at[1] - at[0]) / 2e-5, rtol=1e-6)
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize(
     "graph_mode, scan, dtype",
     [
@@ -148,6 +150,7 @@ def _built(config):
     return nnx.state(model), model(jnp.asarray(TOKENS))
 
 
+@pytest.mark.slow
 def test_r10_built_under_eval_shape_then_used():
     with jax.checking_leaks():
         shapes = jax.eval_shape(lambda: nnx.state(Decoder(SHALLOW, rngs=nnx.Rngs(0))))
@@ -198,6 +201,7 @@ def test_patterns_that_see_the_future_are_refused(future):
     jax.eval_shape(lambda: nnx.state(Decoder(unused, rngs=nnx.Rngs(0))))
 
 
+@pytest.mark.slow
 def test_prefix_is_accepted_and_shows_its_tokens_to_each_other():
     config = dataclasses.replace(CONFIG, num_layers=1, legend={"L": "prefix(3)", "G": Causal()})
     (weights,) = Decoder(config, rngs=nnx.Rngs(0))(TOKENS, return_weights=True).weights

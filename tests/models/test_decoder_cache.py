@@ -50,6 +50,7 @@ def full(config, tokens=TOKENS):
     return np.asarray(jax.jit(lambda tokens: nnx.merge(*made)(tokens))(tokens))
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("config", [HYBRID, dataclasses.replace(HYBRID, scan=False, learned_sinks=True)], ids=["scan", "loop"])
 def test_decode_equals_the_full_pass(config):
     logits, caches = feed(config, TOKENS, [7, *[1] * 6, 7])
@@ -58,6 +59,7 @@ def test_decode_equals_the_full_pass(config):
     assert caches.length.tolist() == [T, T] and caches.nbytes == sum(cache.nbytes for cache in caches)
 
 
+@pytest.mark.slow
 def test_rows_of_different_lengths():
     lengths = np.array([7, 3])
     caches = nnx.merge(*parts(HYBRID)).init_cache(batch=2, max_length=T)
@@ -101,6 +103,7 @@ BOTH_WAYS = pytest.mark.parametrize("config", [
 ])  # fmt: skip
 
 
+@pytest.mark.cross
 @BOTH_WAYS
 def test_a_row_is_trimmed_in_all_layers_or_in_none(config):
     _, caches = feed(config, TOKENS, [T - 1])
@@ -115,6 +118,7 @@ def test_a_row_is_trimmed_in_all_layers_or_in_none(config):
     assert_rows(caches, caches, [T - 1] * 2, [False] * 2)
 
 
+@pytest.mark.cross
 @BOTH_WAYS
 def test_a_row_without_room_in_one_layer_is_refused_by_all(config):
     _, caches = feed(config, TOKENS, [T - 1])
@@ -214,6 +218,7 @@ def test_what_has_no_place_beside_caches_is_named(error, message, options):
         model(TOKENS[:, :3], **{"cache": model.init_cache(batch=2, max_length=9)} | options)
 
 
+@pytest.mark.slow
 def test_caches_of_another_model_and_full_ones_are_refused():
     model = nnx.merge(*parts(HYBRID))
     other = dataclasses.replace(HYBRID, layout="G")

@@ -104,6 +104,7 @@ def test_d05_layers_that_share_a_parent_key_drop_differently():
     assert np.any((np.asarray(other[0])[lower] == 0) != dropped[0])
 
 
+@pytest.mark.slow
 def test_d02_d03_deterministic_needs_no_key_and_a_missing_key_is_named():
     model, plain = built(SHALLOW), built(dataclasses.replace(SHALLOW, dropout_rate=0.0))
     with pytest.raises(ValueError, match="dropout_rate=0.25 needs dropout_key= .an rng key"):
@@ -154,6 +155,7 @@ def test_scaled_rotation_equals_positions_divided_by_hand():
     assert abs(slow - run(built(SHALLOW))).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_dynamic_ntk_does_not_count_padding():
     rule = nn.DynamicScaling(4.0, original_max_position_embeddings=4)
     model = built(dataclasses.replace(CONFIG, num_layers=4, rope_scaling=rule))

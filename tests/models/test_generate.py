@@ -35,6 +35,7 @@ def by_full_passes(model, prompt, max_new):
     return text[len(prompt) :], logprobs
 
 
+@pytest.mark.slow
 def test_greedy_equals_full_passes_row_by_row(model):
     """15 new tokens: the ring of the local layers wraps more than three times."""
     found = generate(model, PROMPTS, max_new=15)
@@ -45,6 +46,7 @@ def test_greedy_equals_full_passes_row_by_row(model):
         np.testing.assert_allclose(found.logprobs[row], logprobs, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_a_stop_token_ends_its_row_alone(model):
     free = generate(model, PROMPTS, max_new=8)
     stop = int(free.tokens[0, 2])
@@ -77,6 +79,7 @@ def test_draws_repeat_and_do_not_depend_on_other_rows(model):
 LOGITS = np.log(np.array([0.1, 0.4, 0.05, 0.3, 0.15], np.float32))
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize(
     ("rule", "shares"),
     [
@@ -101,6 +104,7 @@ def test_draws_follow_their_rule(rule, shares):
     np.testing.assert_allclose(logprobs, LOGITS[np.asarray(tokens)], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_programs_are_shared_by_prompts_of_similar_length(model):
     from attnjax.models.generate import _step
 

@@ -60,6 +60,7 @@ def test_gemma_3_stretches_the_full_layers_only(tmp_path):
     assert (config.rope("G"), config.rope("L")) == (Rope(20000.0, scaling=LinearScaling(8.0)), Rope(1e4))
 
 
+@pytest.mark.slow
 def test_a_stretched_rotation_changes_the_logits_as_it_should(tmp_path):
     """Linear by 4: the token at position 4 p turns as far as that at p does without."""
     plain = models.load(write(tmp_path / "plain.gguf"))

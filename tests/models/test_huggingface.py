@@ -41,6 +41,7 @@ def test_the_files_are_those_that_transformers_wrote():
         assert hashlib.sha256((GOLDEN / name).read_bytes()).hexdigest() == digest, name
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("name", FAMILIES)
 def test_logits_are_those_of_transformers(name):
     wanted = golden(name)
@@ -105,6 +106,7 @@ def test_a_flipped_sign_in_the_file_is_noticed(tmp_path):
     assert error(run(nnx.state(models.load(folder)), wanted["tokens"]), wanted["logits"]) > 10 * TOLERANCE
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("layer", [0, 1])
 def test_the_attention_of_gpt_oss(layer):
     wanted = golden("gpt_oss")

@@ -44,6 +44,7 @@ def folder(saved, tmp_path):
     return shutil.copytree(saved, tmp_path / "model")
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize(
     "change",
     [

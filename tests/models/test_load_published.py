@@ -225,6 +225,7 @@ def test_weights_are_read_one_by_one_and_closed(tmp_path, monkeypatch):
     assert all(file.file.closed for file, _ in read)
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_folders_load_or_say_what_is_wrong(tmp_path, seed):
     """Flips, cuts, gaps and repetitions in config, index, headers: nothing but a ValueError or a whole model."""

@@ -67,6 +67,7 @@ def test_a_name_is_compared_with_so_many_others_only():
     assert nearest("0" * 10**6, endless) == "; did you mean '0'?"
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("name", [*NAMES, "tower"])
 def test_each_field_of_a_published_config(name):
     base = GEMMA_3_4B if name == "tower" else fields_of(name)
@@ -133,6 +134,7 @@ def test_each_entry_of_an_index(tmp_path):
         assert refused(lambda: models.load(folder), folder)
 
 
+@pytest.mark.slow
 def test_each_value_of_a_gguf_header(tmp_path):
     path = tmp_path / "m.gguf"
     values = ["x" * 100_000, ["y" * 100] * 500, list(range(5000)), [0.5] * 5000, 4294967295, 3.4e38]

@@ -80,6 +80,7 @@ def test_numbers_of_any_kind_are_written_as_what_they_are(tmp_path):
     json.dumps(fields)
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize(
     "error, match, model",
     [
@@ -127,6 +128,7 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
         models.save(decoder(), tmp_path / "m")
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("limit", [200, 20_000], ids=["first-bytes", "halfway"])
 def test_a_full_disk_leaves_the_old_model_and_nothing_else(tmp_path, limit):
     # A limit on the size of files fails the write where a full disk would.

@@ -126,6 +126,7 @@ def test_a_config_has_bounded_sizes():
     assert Config(**sizes | dict(num_layers=2**16)).letters == "G" * 2**16
 
 
+@pytest.mark.slow
 def test_a_legend_of_many_letters_is_read_in_one_go():
     letters = [chr(i) for i in range(0x4E00, 0x4E00 + 20_000)]
     config = Config(vocab_size=8, d_model=8, num_layers=3, num_heads=2, layout="".join(letters), legend=dict.fromkeys(letters, Window(3)), theta=1e4)

@@ -31,6 +31,7 @@ def filled(layer):
     return layer
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize(
     "heads",
     [dict(), dict(num_kv_heads=2), dict(num_kv_heads=1), dict(num_heads=3, head_dim=6)],
@@ -66,6 +67,7 @@ def test_layer_and_weights_as_by_hand(heads, options):
     assert not np.any(np.asarray(out.weights)[:, :, ~WINDOW_SINK])
 
 
+@pytest.mark.slow
 def test_one_sequence_without_batch_axis():
     layer = nn.Attention(D, 4, 2, pattern=Window(3), rope=1e4, rngs=nnx.Rngs(0))
     x = jnp.asarray(sample(T, D), jnp.float32)
@@ -74,6 +76,7 @@ def test_one_sequence_without_batch_axis():
     chex.assert_shape(single.weights, (4, T, T))
 
 
+@pytest.mark.slow
 def test_cross_attention_reads_kv_and_honours_the_mask():
     S = 5
     layer = filled(nn.Attention(D, 4, 2, pattern=Full(), use_bias=True, rope=100.0, rngs=nnx.Rngs(0)))
@@ -94,6 +97,7 @@ def test_cross_attention_reads_kv_and_honours_the_mask():
     assert_within(out.weights, exact[1], budget(honest[1], exact[1], "float32"))
 
 
+@pytest.mark.slow
 def test_positions_turn_queries_and_keys_and_leave_the_pattern_alone():
     layer = nn.Attention(D, 2, pattern=Window(2), rope=10.0, rngs=nnx.Rngs(0))
     x = jnp.asarray(sample(1, T, D), jnp.float32)
@@ -152,6 +156,7 @@ def test_s01_head_counts_that_do_not_divide_name_both_numbers():
         assert y.shape == x.shape
 
 
+@pytest.mark.slow
 def test_s02_query_head_n_uses_key_head_n_over_group():
     # One token, so each head returns its value head: kv head 0 gives 10, head 1 gives 20.
     for K, expected in ((2, [10, 10, 20, 20]), (1, [10, 10, 10, 10])):
@@ -192,6 +197,7 @@ def test_gradients_are_finite_and_match_finite_differences():
         np.testing.assert_allclose(along, slope, rtol=1e-7)
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("graph_mode", [True, False], ids=["graph", "tree"])
 def test_split_jit_and_grad_in_both_modes_of_flax_with_one_trace(graph_mode):
     chex.clear_trace_counter()

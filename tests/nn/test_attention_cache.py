@@ -28,6 +28,7 @@ def feed(made, cache, x, chunks=(7, 1, 1, 7, 1, 1)):
     return jnp.concatenate(outs, axis=1), cache
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize(
     ("pattern", "options"),
     [
@@ -48,6 +49,7 @@ def test_decode_equals_the_full_pass(pattern, options):
     assert cache.length.tolist() == [T, T] and cache.rope == made.rope
 
 
+@pytest.mark.slow
 def test_a_cache_without_rope_is_filled_with_turned_keys():
     made, x = layer(aj.Window(4)), text()
     cache = aj.Cache.create(aj.Window(4), batch=2, num_kv_heads=2, head_dim=4, max_length=T)
@@ -64,6 +66,7 @@ def test_the_results_are_named_and_weights_are_of_slots_and_new_tokens():
     np.testing.assert_allclose(np.asarray(both.weights).sum(-1), 1, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_rows_have_lengths_of_their_own():
     made, x = layer(aj.Causal()), text()
     cache = made.init_cache(batch=2, max_length=T, dtype=jnp.bfloat16)

@@ -63,6 +63,7 @@ def assert_as_by_hand(layer, x, seen, call, **by_hand_options):
 WINDOW_SINK = CAUSAL & ((ROW - COL < 4) | (COL < 1))
 
 
+@pytest.mark.slow
 def test_sinks_segments_mask_and_dropout_together_as_by_hand():
     key, mask = jax.random.key(3), np.random.default_rng(1).random((B, 1, T, T)) < 0.8
     call = dict(
@@ -153,6 +154,7 @@ def test_one_sequence_and_shared_ids_take_the_same_segments():
     np.testing.assert_allclose(right[1], plain[1], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_dynamic_scaling_gives_queries_and_keys_one_base():
     rule = nn.DynamicScaling(2.0, original_max_position_embeddings=4)
     layer = make(pattern=Full(), rope=nn.Rope(100.0, scaling=rule))
@@ -164,6 +166,7 @@ def test_dynamic_scaling_gives_queries_and_keys_one_base():
     assert abs(q - layer.rope(plain_q, jnp.arange(3))).max() > 1e-3  # its own length would leave the base alone
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("backend", ["dense", pytest.param("tiled", marks=pytest.mark.slow)])
 def test_gradients_reach_the_sinks_as_finite_differences_say(backend):
     with jax.enable_x64(True):
@@ -186,6 +189,7 @@ def test_sinks_start_at_zero_and_only_where_asked_for():
     np.testing.assert_allclose(weights[0, 0].sum(-1), [1 / 2, 2 / 3, 3 / 4], rtol=1e-6)
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("dtype, param_dtype", [("bfloat16", "float32"), ("float32", "bfloat16")])
 def test_n13_sinks_follow_param_dtype_and_outputs_dtype(dtype, param_dtype):
     layer = with_sinks(dtype=dtype, param_dtype=param_dtype, dropout_rate=0.5)
@@ -275,11 +279,13 @@ def test_d05_the_result_is_a_function_of_inputs_and_key(backend):
 
     first = run(jax.random.key(0))
     np.testing.assert_array_equal(run(jax.random.key(0)), first)
-    np.testing.assert_allclose(jax.jit(run)(jax.random.key(0)), first, atol=1e-6)
+    close = 16 * np.finfo(np.float32).eps  # sums in another order
+    np.testing.assert_allclose(jax.jit(run)(jax.random.key(0)), first, rtol=close, atol=close)
     np.testing.assert_array_equal(run(jax.random.PRNGKey(0)), first)
     assert abs(run(jax.random.key(1)) - first).max() > 1e-3
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_d06_gradients_with_a_fixed_key_equal_finite_differences(backend):
     with jax.enable_x64(True):
@@ -300,6 +306,7 @@ def test_d06_gradients_with_a_fixed_key_equal_finite_differences(backend):
                     assert abs(np.sum(grad * way) * 1e5 - (ends[0] - ends[1]) / 2e-5) < 1e-5
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("backend", ("auto", *BACKENDS))
 @pytest.mark.parametrize("way", ["plain", "return_weights", "dropout off", "rank 3", "mask", "segments"])
 def test_m05_causal_hides_the_future_in_every_mix_of_options(backend, way):

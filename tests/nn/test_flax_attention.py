@@ -39,6 +39,7 @@ def assert_same(got, flax, dtype="float32"):
     assert abs(np.asarray(got, np.float64) - exact).max() <= limit
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize(
     "lead, options",
     [((), dict()), ((2,), dict()), ((3, 2), dict()), ((2,), dict(num_kv_heads=2, normalize_qk=True))],
@@ -52,6 +53,7 @@ def test_equals_flax_with_the_same_mask(lead, options):
     assert_same(ours(x), theirs(x, mask=jnp.broadcast_to(mask, (*lead, 4, T, T)) if len(lead) == 2 else mask))
 
 
+@pytest.mark.slow
 def test_mask_and_is_causal_narrow_the_pattern():
     ours, theirs = modules(Full())
     x = sample(2, T, 8)
@@ -63,6 +65,7 @@ def test_mask_and_is_causal_narrow_the_pattern():
     assert_same(ours(x, mask=nnx.make_causal_mask(x[..., 0])), theirs(x, mask=jnp.asarray(COL <= ROW)[None, None]))
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("lead", [(), (2,), (3, 2)])
 def test_bias_and_masks_of_any_leading_axes(lead):
     q, k, v = (sample(*lead, T, 2, 4, seed=s) for s in range(3))
@@ -82,6 +85,7 @@ def test_per_head_patterns_under_is_causal():
     assert_same(ours(x, is_causal=True), theirs(x, mask=jnp.asarray(mask)))
 
 
+@pytest.mark.slow
 def test_dtype_and_precision_pass_through():
     for dtype, param_dtype in (("bfloat16", "float32"), ("float32", "bfloat16")):
         ours, theirs = modules(Causal(), dtype=dtype, param_dtype=param_dtype, precision="highest")

@@ -41,6 +41,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("name", LAYERS)
 def test_vectors_are_floating_arrays(name):
     layer, arg = LAYERS[name](), "kv" if name == "keys and values" else "x"

@@ -35,6 +35,7 @@ IDS = np.where(np.arange(N + 24) < N, 0, -1)
 LENGTHS = np.array([N, N])
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize(
     "segments",
     [
@@ -48,6 +49,7 @@ def test_padding_behind_does_not_count(segments):
     assert abs(run(RIGHT)[:, :N] - run(X)).max() > 1e-2, "unmarked, it is text"
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("positions", ["row", "segment"])
 def test_padding_in_front_does_not_count(positions):
     segments = Segments(IDS[::-1].copy(), positions=positions)
@@ -64,6 +66,7 @@ def test_given_positions_of_padding_do_not_count():
     assert abs(expected - run(X)).max() > 1e-2, "7 tokens more"
 
 
+@pytest.mark.slow
 def test_rows_do_not_count_each_other():
     lengths = np.array([N, N + 24])
     for segments in (Segments.from_lengths(q=lengths), Segments(np.stack([IDS, 0 * IDS])), Segments(np.stack([IDS, 0 * IDS]), positions="segment")):
@@ -86,6 +89,7 @@ def test_packed_documents_equal_separate_runs():
     np.testing.assert_allclose(given[:, : N + 12], whole[:, : N + 12], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_queries_and_keys_of_cross_attention_count_together():
     kv = sample(2, 30, D, seed=2)
     expected = run(X[:, :5], kv[:, :20])
@@ -112,6 +116,7 @@ def test_nothing_but_padding_is_finite(positions):
         assert y.shape == empty.shape
 
 
+@pytest.mark.slow
 def test_a_cache_counts_each_row_as_one_pass_does():
     layer = nn.Attention(D, 2, pattern=Causal(), rope=ROPE, rngs=nnx.Rngs(0))
     lengths = np.array([N, 9])

@@ -79,6 +79,7 @@ def test_grids_are_cut_into_rectangles(work):
     assert work["numbers"] < 20 * T  # a look at every pair that is near enough would be 4029 * T
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("name", MANY)
 def test_every_question_has_an_answer(name):
     pattern = MANY[name]
@@ -102,6 +103,7 @@ def test_every_question_has_an_answer(name):
     assert f"{pattern.count(5000):,} scores" in show.text(pattern, 5000)
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("name", MANY)
 def test_a_plan_asks_about_few_tiles(name, monkeypatch):
     asked = []
@@ -130,6 +132,7 @@ def tabled(most, rectangle=by_distance.RECTANGLE):
 LENGTH = st.integers(1, 40)
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("rectangle", [10**9, -(10**9)], ids=["distance by distance", "in rectangles"])
 @settings(max_examples=60)
 @given(spec=compositions, T=LENGTH, S=LENGTH, offset=st.integers(-8, 40))

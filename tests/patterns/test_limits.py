@@ -41,6 +41,7 @@ def test_128_rules_are_a_pattern_and_129_are_none():
     assert "would hold 256 rules" in fault(lambda: (MOST | aj.Strided(2)) & ~MOST)
 
 
+@pytest.mark.slow
 def test_text_that_holds_too_many_rules_shows_the_place():
     terms = [f"strided({n})" for n in PRIMES]
     text = " | ".join(terms)
@@ -55,6 +56,7 @@ CUTS = " | ".join(f"prefix({3 * n}) & ~band({900 - n}, {5 * n}) & ~sink({n})" fo
 SMALL = dict(vocab_size=8, d_model=8, num_layers=1, num_heads=1, layout="G")
 
 
+@pytest.mark.slow
 def test_a_hundred_groups_deep_is_read_back_and_more_is_refused():
     deepest = aj.Strided(7) | aj.Chunked(5)
     for n in range(99):

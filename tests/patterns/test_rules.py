@@ -18,6 +18,7 @@ def state(mask):
     return aj.Tile.FULL if mask.all() else aj.Tile.PARTIAL if mask.any() else aj.Tile.EMPTY
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(compositions, LENGTHS, LENGTHS, OFFSETS)
 def test_mask_and_count_follow_the_rule(spec, T, S, offset):
@@ -44,6 +45,7 @@ EXACT = st.one_of(
 RECTANGLES = st.tuples(OFFSETS, st.integers(1, 14), st.integers(0, 20), st.integers(1, 14))
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(EXACT, RECTANGLES)
 def test_tile_is_exact_where_it_promises_to_be(spec, rectangle):
@@ -83,6 +85,7 @@ def test_sees_future_is_exact(spec):
     assert pattern.sees_future == want, str(pattern)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(compositions)
 def test_hull_holds_what_is_visible_and_sees_itself_is_safe(spec):
@@ -98,6 +101,7 @@ def test_hull_holds_what_is_visible_and_sees_itself_is_safe(spec):
         assert pattern.sees_itself == own, str(pattern)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(compositions, compositions, compositions)
 def test_set_algebra(a, b, c):
@@ -110,6 +114,7 @@ def test_set_algebra(a, b, c):
     assert hash(a & b) == hash(b & a)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(compositions)
 def test_parse_reads_what_str_prints(spec):

@@ -73,6 +73,7 @@ def test_a_key_is_kept_if_and_only_if_it_is_needed(pattern, rule):
         assert set(slots.kept(length)) == needed(rule, length), length
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(compositions)
 def test_of_any_composition_nothing_needed_is_dropped_and_no_slot_is_spare(spec):

@@ -128,6 +128,7 @@ def test_an_explanation_has_its_own_lengths():
         show.text(why, S=8)
 
 
+@pytest.mark.slow
 def test_plans_are_written_as_svg_and_png(tmp_path):
     why = explained(aj.Causal(), 256)
     assert show.svg(why, path=tmp_path / "p.svg").read_text().startswith("<svg")

