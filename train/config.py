@@ -144,6 +144,8 @@ def read(path: pathlib.Path, changes: list[str] | None = None) -> Settings:
             missing, and a value of the wrong type or beyond its bounds.
     """
     name = f"config {shown(str(path), PATH)}"
+    if "\0" in str(path):
+        raise ValueError(f"{name} cannot be the path of a file: it holds the byte 0")
     try:
         if path.is_char_device():
             raise ValueError("it is a device")

@@ -61,6 +61,8 @@ def read(path: str | None) -> Corpus:
     if path is None:
         return default()
     name = f"data.path={shown(path, PATH)}"
+    if "\0" in path:
+        raise ValueError(f"{name} cannot be the path of a file: it holds the byte 0")
     try:
         if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
             raise ValueError(f"{name} is not a file: a run goes on only with a text that it can read again")

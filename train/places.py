@@ -83,12 +83,14 @@ def existing(out: pathlib.Path) -> pathlib.Path:
     Raises:
         ValueError: if there can be no such path.
     """
+    if "\0" in str(out):
+        raise ValueError(f"{shown(str(out), PATH)} cannot be a folder: it holds the byte 0")
     try:
         os.lstat(out / DEEPEST)
     except (FileNotFoundError, NotADirectoryError):
         pass
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{shown(str(out), PATH)} cannot be a folder ({getattr(error, 'strerror', error)})") from None
+    except OSError as error:
+        raise ValueError(f"{shown(str(out), PATH)} cannot be a folder ({error.strerror})") from None
     return next(path for path in (out, *out.absolute().parents) if os.path.lexists(path))
 
 

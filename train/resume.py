@@ -54,7 +54,7 @@ def read(out: pathlib.Path) -> tuple[dict, config.Settings]:
         ValueError: if it is missing, damaged or of another format.
     """
     if not os.path.isdir(out):
-        raise ValueError(f"there is no run {short(out)}{beside(out)}")
+        raise ValueError(f"there is no run {short(out, 200)}{beside(out)}")
     path = out / RECORD
     try:
         record = parsed(read_text(path), str(path))
@@ -82,7 +82,7 @@ def beside(out: pathlib.Path) -> str:
         there = sorted(path.parent.name for path in out.parent.glob(f"*/{RECORD}"))
     except (OSError, ValueError):  # no such folder can be
         return ""
-    return f"; in {short(out.parent)} there are {', '.join(there) or 'none'}"
+    return f"; in {short(out.parent, 100)} there are {', '.join(there) or 'none'}"
 
 
 def is_real(value: Any) -> bool:

@@ -90,7 +90,7 @@ REFUSED = [
     ("data.path=", "data.path='' cannot be read (No such file or directory)"),
     ("data.path=.", "data.path='.' cannot be read (Is a directory)"),
     ("data.path=/dev/zero", "data.path='/dev/zero' is not a file"),
-    ('data.path="a\\u0000b"', "embedded null byte"),
+    ('data.path="a\\u0000b"', "data.path='a\\x00b' cannot be the path of a file: it holds the byte 0"),
     (f"data.path={'x' * 5000}", "cannot be read (File name too long)"),
     ("data.path=" + "[" * 5000 + "]" * 5000, "cannot be read: it is nested too deeply"),
     ("optim.steps=" + "9" * 5000, "cannot be read: Exceeds the limit"),
@@ -132,7 +132,7 @@ def test_configs_that_cannot_be_read(capsys, text, message):
 def test_configs_that_cannot_be(capsys):
     for name in ("x" * 5000, "x/" * 3000 + "y"):
         refused(capsys, "cannot be read (File name too long)", "run", name)
-    refused(capsys, "embedded null byte", "run", "a\0b")
+    refused(capsys, "config 'a\\x00b' cannot be the path of a file: it holds the byte 0", "run", "a\0b")
     refused(capsys, "it is a device", "run", "/dev/zero")
     refused(capsys, "cannot be read (Is a directory)", "run", ".")
 
@@ -143,7 +143,7 @@ def places():
     pathlib.Path("link").symlink_to("nowhere")
     pathlib.Path("loop").symlink_to("loop")
     return [("x" * 5000, "cannot be a folder (File name too long)"), ("x" * 256, "cannot be a folder (File name too long)"),
-            ("x/" * 2000, "cannot be a folder (File name too long)"), ("a\0b", "cannot be a folder (embedded null byte)"),
+            ("x/" * 2000, "cannot be a folder (File name too long)"), ("a\0b", "cannot be a folder: it holds the byte 0"),
             ("file/run", "file is a file"), ("/proc/run", "nothing can be written into /proc"),
             ("loop/run", "cannot be a folder")]  # fmt: skip
 
