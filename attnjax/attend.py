@@ -126,6 +126,7 @@ def _small(call: Call) -> tuple[bool, str]:
     """Whether computing all scores at once is faster than visiting tiles, and why."""
     d, most = call.dims, small_scores(jax.default_backend())
     size, what = d.T * d.S, f"T x S = {d.T} x {d.S} is"
-    if jax.config.jax_disable_jit:  # loops over tiles then run in Python, hundreds of times slower
+    config: Any = jax.config
+    if config.jax_disable_jit:  # loops over tiles then run in Python, hundreds of times slower
         size, most, what = d.B * d.N * size, UNJITTED, f"jit is switched off and {d.B * d.N * size:,} in all are"
     return size <= most, f"{what} {'at most' if size <= most else 'over'} {most} scores"

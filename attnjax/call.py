@@ -139,7 +139,8 @@ class Call:
 
     def closed(self, fn: Callable[..., Any]) -> tuple[Closed, Arrays] | None:
         """The trace of a function that closes over arrays, and these arrays as they are in this call."""
-        return next((x for x in zip(self.options.closed, self.facts.get("captured", ())) if x[0].fn == fn), None)
+        known = zip(self.options.closed, self.facts.get("captured", ()), strict=False)
+        return next((x for x in known if x[0].fn == fn), None)
 
     def asked(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """A rule of the pattern, whatever it closes over."""

@@ -93,8 +93,8 @@ def _closed(
         traced = _traced(fn, *single, *given)
     except (TracerArrayConversionError, TracerIntegerConversionError):
         raise TypeError(
-            f"{name} indexes a NumPy array or a list, or calls NumPy; positions are traced here, so give it JAX arrays: "
-            "jnp.asarray(ids) once, outside of the function"
+            f"{name} indexes a NumPy array or a list, or calls NumPy; positions are traced here, so give it JAX "
+            "arrays: jnp.asarray(ids) once, outside of the function"
         ) from None
     except Exception:  # a function that needs the shapes of whole arrays, and may be fine if it closes over none
         traced = None

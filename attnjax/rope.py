@@ -175,7 +175,8 @@ def _angles(positions: Any, frequencies: Any, plain: np.ndarray, ndim: int, dtyp
     """[..., T, 1, R / 2], with as many axes as x: the 1 stands where x has its heads. Frequencies are [R / 2], or
     [..., T|1, R / 2] where rows or tokens have their own."""
     positions = to_rank(positions[..., None, None], ndim)
-    return turns.angles(positions, *(to_rank(f[..., None, :], ndim) for f in (frequencies, plain)), dtype)
+    frequencies, plain = (to_rank(f[..., None, :], ndim) for f in (frequencies, plain))
+    return turns.angles(positions, frequencies, plain, dtype)
 
 
 def _rotate(xp: Any, x: Any, cos: Any, sin: Any, layout: str) -> Any:

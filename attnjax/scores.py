@@ -55,8 +55,8 @@ def number(name: str, value: object, way_out: str, dtype: Any = jnp.float32, fin
     smallest, largest = float(jnp.finfo(dtype).tiny), float(jnp.finfo(dtype).max)
     if found and not smallest <= abs(found) <= largest:
         raise ValueError(
-            f"{name}={found} does not fit into {jnp.dtype(dtype)}, in which it is used: 0 and sizes from {smallest:.2g} "
-            f"to {largest:.2g} do"
+            f"{name}={found} does not fit into {jnp.dtype(dtype)}, in which it is used: 0 and sizes from "
+            f"{smallest:.2g} to {largest:.2g} do"
         )
     return found
 

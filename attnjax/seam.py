@@ -20,8 +20,8 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from attnjax import reference
-from attnjax.blend import finish, finished, finite_sinks
 from attnjax.backends import BACKENDS
+from attnjax.blend import finish, finished, finite_sinks
 from attnjax.call import Call, Options
 from attnjax.shapes import compute_dtype
 from attnjax.varying import axes_of, summed_as, vary
@@ -116,14 +116,14 @@ def pullback(static: Static, diff: Tree, facts: Tree, o: Any, lse: Any, d_o: Any
     call = Call(static.options, diff | {"q": q}, facts).alike()
     if any(axes := call.varies - axes_of(x) for x in call.floats_of_score_fn):
         raise ValueError(
-            f"score_fn closes over an array that is the same all along {', '.join(sorted(axes))} of the mesh, and whose "
-            "derivative would have to be summed over it: pass the array as score_params"
+            f"score_fn closes over an array that is the same all along {', '.join(sorted(axes))} of the mesh, and "
+            "whose derivative would have to be summed over it: pass the array as score_params"
         )
     return summed_as(BACKENDS[static.backend].backward(call, o, lse, d_o, d_lse), diff)
 
 
 def _cleared(x: Any, looks: Any) -> Any:
-    """Rows [B, T, N, ...] with 0 where a query sees no key: numbers and cotangents there (NaN, say) count for nothing."""
+    """Rows [B, T, N, ...] with 0 where a query sees no key: what stands there (NaN, say) counts for nothing."""
     return jnp.where(looks.reshape(looks.shape + (1,) * (x.ndim - 3)), x, jnp.zeros_like(x))
 
 

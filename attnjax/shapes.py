@@ -98,7 +98,8 @@ def swapped(q: Any, k: Any, v: Any) -> str:
         return ""
     (B, N, _, H), (K, S) = q.shape, k.shape[1:3]
     fits = k.shape == (B, K, S, H) and v.shape[:3] == (B, K, S) and 0 < K < S and N % K == 0
-    return "; they look like [B, heads, length, size], and here length comes before heads: x.swapaxes(1, 2)" if fits else ""
+    hint = "; they look like [B, heads, length, size], and here length comes before heads: x.swapaxes(1, 2)"
+    return hint if fits else ""
 
 
 def check_heads(num_heads: int, num_kv_heads: int, got: str = "") -> None:

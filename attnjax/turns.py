@@ -14,7 +14,8 @@ from jax import lax
 
 PER_RADIAN = 0x28BE60DB9391054A7F09D5F47D4D377036D8A566  # turns in a radian, times 2**160
 WORD = 2.0**32
-PIECES = tuple(np.float32((PER_RADIAN >> 158 - 12 * n & 0xFFF) / 2.0 ** (2 + 12 * n)) for n in (1, 2, 3, 4))  # of 12 bits each
+# 1 / (2 pi) in pieces of 12 bits.
+PIECES = tuple(np.float32((PER_RADIAN >> 158 - 12 * n & 0xFFF) / 2.0 ** (2 + 12 * n)) for n in (1, 2, 3, 4))
 
 
 def angles(positions: Any, frequencies: Any, plain: np.ndarray, dtype: Any) -> Any:
@@ -32,6 +33,7 @@ def angles(positions: Any, frequencies: Any, plain: np.ndarray, dtype: Any) -> A
     """
     if jnp.issubdtype(positions.dtype, jnp.floating):
         return positions.astype(dtype) * frequencies.astype(dtype)
+    words: Any
     if isinstance(frequencies, np.ndarray):
         words, rest = _fractions(frequencies)
     else:
@@ -39,8 +41,8 @@ def angles(positions: Any, frequencies: Any, plain: np.ndarray, dtype: Any) -> A
         traced, rest = _fractions_of_traced(frequencies), None
         words = tuple(jnp.where(as_given, *pair) for pair in zip(known, traced, strict=True))
     if dtype == np.float64 or isinstance(positions, np.ndarray):
-        return _in_64_bits(positions, words, rest).astype(dtype)
-    return _in_32_bits(positions, *words)
+        return _in_64_bits(positions, words[0], words[1], rest).astype(dtype)
+    return _in_32_bits(positions, words[0], words[1])
 
 
 def _fractions(frequencies: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
@@ -76,10 +78,10 @@ def _words(turns: Any) -> tuple[Any, Any]:
     return high.astype(jnp.uint32), ((scaled - high) * WORD).astype(jnp.uint32)
 
 
-def _in_64_bits(positions: Any, words: tuple[Any, Any], rest: Any) -> Any:
+def _in_64_bits(positions: Any, high: Any, low: Any, rest: Any) -> Any:
     """The angles in float64: 64 bits of the turn, and what they leave out."""
     xp: Any = np if isinstance(positions, np.ndarray) else jnp
-    high, low = (xp.asarray(word).astype(np.uint64) for word in words)
+    high, low = (xp.asarray(word).astype(np.uint64) for word in (high, low))
     places = positions.astype(np.int64)
     turned = (places.astype(np.uint64) * (high << np.uint64(32) | low)).astype(np.int64)  # modulo one turn, signed
     turns = turned.astype(np.float64) / WORD**2

@@ -97,7 +97,7 @@ def place_rows(
             raise ValueError(f"q_offset{tuple(offset.shape)} must be one int or one per sequence, [{B}]")
         if not isinstance(offset, jax.ShapeDtypeStruct):
             offset = jnp.atleast_1d(to_int32("q_offset", offset))
-            known = np.asarray([0] if isinstance(q_offset, Tracer) or not q_offset.size else q_offset)
+            known = np.asarray([0] if isinstance(q_offset, Tracer) or not offset.size else q_offset)
             check_reach(int(known.min()), T, S)
             check_reach(int(known.max()), T, S)
     place: dict[str, Any] = {"q_offset": offset}

@@ -1,6 +1,7 @@
 """The command line: `python -m train check`, `run configs/NAME.toml`, `resume RUN` and `sample RUN --prompt TEXT`."""
 
 import argparse
+import io
 import os
 import pathlib
 import sys
@@ -74,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
         that cannot be read; 130 a check or a run stopped by Ctrl-C or SIGTERM.
     """
     options = parser().parse_args(arguments)
-    if hasattr(sys.stdout, "reconfigure"):  # a terminal without UTF-8 must not end a run when it shows its sample
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without UTF-8 must not end a run when it shows its sample
         sys.stdout.reconfigure(errors="replace")
     starts = {"check": _check, "run": _run, "resume": _resume, "sample": _sample}
     stopped = Stopped()

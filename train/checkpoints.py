@@ -13,6 +13,7 @@ import sys
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from grain.checkpoint import CheckpointRestore, CheckpointSave
@@ -169,7 +170,7 @@ def leaves(tree: Any) -> dict[str, bytes]:
     """Dtype, shape and bytes of every array by its place; a typed key's are those of its data."""
     found = {}
     for path, x in jax.tree_util.tree_leaves_with_path(tree):
-        values = jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+        values = jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
         found[jax.tree_util.keystr(path)] = f"{x.dtype}{list(x.shape)} ".encode() + np.asarray(values).tobytes()
     return found
 

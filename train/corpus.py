@@ -71,5 +71,5 @@ def read(path: str | None) -> Corpus:
     except OSError as error:
         raise ValueError(f"{name} cannot be read ({error.strerror}); leave it out for the default text") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"{name} is not UTF-8 (byte {error.start}); convert it first, for example with iconv") from error
+        raise ValueError(f"{name} is not UTF-8 (byte {error.start}); convert it, for example with iconv") from error
     return split(text)

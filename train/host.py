@@ -91,7 +91,9 @@ def differences(then: dict, now: dict) -> list[str]:
             nested = before if isinstance(before, dict) else {}
             found += [f"{name}.{line}" for line in differences(nested, value)]
         elif before != value:
-            was, is_now = ("not set" if x in (None, "") else x if isinstance(x, str) else shown(x) for x in (before, value))
+            was, is_now = (
+                "not set" if x in (None, "") else x if isinstance(x, str) else shown(x) for x in (before, value)
+            )
             found.append(f"{name} was {was} and is {is_now}")
     return found
 

@@ -49,7 +49,8 @@ def train(
         try:
             team |= _hire(kept, compiled)
             while team:
-                for pipe in multiprocessing.connection.wait(list(team), TICK):
+                heard: list[Any] = multiprocessing.connection.wait(list(team), TICK)
+                for pipe in heard:
                     process, row = team[pipe]
                     kind, *what = _heard(pipe, process, row)
                     if kind == "progress":
@@ -123,7 +124,8 @@ def _work(pipe, kept: pathlib.Path | None, compiled: str) -> None:
 
 
 def _leave_with_parent(compiled: str) -> None:
-    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
+    if parent := multiprocessing.parent_process():
+        multiprocessing.connection.wait([parent.sentinel])
     shutil.rmtree(compiled, ignore_errors=True)
     os._exit(1)
 

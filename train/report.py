@@ -15,7 +15,6 @@ from train.table import shown
 from train.tasks import Reach, Text
 from train.tasks.text import bigram
 
-
 FILES = "report.json", "report.md", "accuracy.png"
 
 

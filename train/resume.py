@@ -59,7 +59,7 @@ def read(out: pathlib.Path) -> tuple[dict, config.Settings]:
     try:
         record = parsed(read_text(path), str(path))
     except FileNotFoundError:
-        raise ValueError(f"{path} is missing: {out} is no run, or was stopped before it began; start it again") from None
+        raise ValueError(f"{path} is missing: {out} is no run, or was stopped before it began; start it anew") from None
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {error}") from None
     found = record.get("format") if isinstance(record, dict) else None

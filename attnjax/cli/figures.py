@@ -45,7 +45,7 @@ def _progress(out: Any) -> Iterator[None]:
     """Shows what the library logs meanwhile, which takes a minute for a real model: in a terminal as one line."""
     log = logging.getLogger("attnjax")
     handler, level = logging.StreamHandler(out), log.level
-    terminal = out is not None and out.isatty()
+    terminal = hasattr(out, "isatty") and out.isatty()
     if terminal:
         handler.terminator = ""
         handler.setFormatter(logging.Formatter("\r\x1b[K%(message)s"))

@@ -172,16 +172,15 @@ class Config:
 
     def _check_scaling_is_used(self) -> None:
         used = dict.fromkeys(self.layout[: self.num_layers])
-        by_letter = isinstance(self.rope_scaling, Mapping)
-        for letter in self.rope_scaling if by_letter else ():
+        for letter in self.rope_scaling if isinstance(self.rope_scaling, Mapping) else ():
             if letter not in used and self._scaling(letter) is not None:
                 raise ValueError(
-                    f"rope_scaling stretches layers {shown(letter)}, but no layer is one: num_layers={self.num_layers} of "
-                    f"layout={shown(self.layout)} are {', '.join(map(repr, used))}; leave it out"
+                    f"rope_scaling stretches layers {shown(letter)}, but no layer is one: num_layers={self.num_layers} "
+                    f"of layout={shown(self.layout)} are {', '.join(map(repr, used))}; leave it out"
                 )
         scaled = [letter for letter in used if self._scaling(letter) is not None]
         still = [letter for letter in scaled if self.rope(letter) is None]
-        if still and (by_letter or len(still) == len(scaled)):
+        if still and (isinstance(self.rope_scaling, Mapping) or len(still) == len(scaled)):
             raise ValueError(f"rope_scaling stretches layers {still[0]!r}, but their theta is None: no rotation")
 
 

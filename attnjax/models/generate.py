@@ -96,7 +96,7 @@ def _write(
     stop: tuple[int, ...], on_token: Any,
 ) -> Generated:  # fmt: skip
     caches = model.init_cache(batch=len(lengths), max_length=_padded(int(lengths.max()) + max_new))
-    caches.refusals(model.config, *tokens.shape, lengths)
+    caches.refusals(model.config, tokens.shape[0], tokens.shape[1], lengths)
     graph, state = nnx.split(model)
     ended, found = jnp.zeros(lengths.shape, bool), []
     chunk, real = jnp.asarray(tokens), jnp.asarray(lengths)

@@ -135,7 +135,7 @@ def check_dtype_name(name: str, found: Any) -> None:
 def _check_length(legend: Mapping[str, Any]) -> None:
     length = sum(len(str(text)) for text in legend.values())
     if length > LEGEND_LIMIT:
-        raise ValueError(f"the patterns of legend are {length:,} characters long; in a file they may be {LEGEND_LIMIT:,}")
+        raise ValueError(f"the patterns of legend are {length:,} characters long; a file may have {LEGEND_LIMIT:,}")
 
 
 def _check_text(letter: str, pattern: Any) -> None:

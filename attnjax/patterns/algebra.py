@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
-from attnjax.patterns.leaves import Atom, Band, Leaf, Where
+from attnjax.patterns.leaves import Band, Leaf, Where
 
 Expr: TypeAlias = "Leaf | Not | Op"
 
@@ -19,7 +19,7 @@ Expr: TypeAlias = "Leaf | Not | Op"
 class Not:
     """Everything that one leaf hides (or one atom, in what is left of a rule)."""
 
-    leaf: Leaf | Atom
+    leaf: Any  # a Leaf, or an Atom
 
 
 @dataclasses.dataclass(frozen=True)

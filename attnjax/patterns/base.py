@@ -11,7 +11,7 @@ from attnjax.patterns import algebra
 from attnjax.patterns.algebra import FULL, NOTHING, Expr
 from attnjax.patterns.checks import integer, lengths
 from attnjax.patterns.count import BLOCK, count_pairs
-from attnjax.patterns.leaves import Band, Prefix, Where
+from attnjax.patterns.leaves import Band, Prefix
 from attnjax.patterns.limits import check_size
 from attnjax.patterns.parts import Part, classify_parts, parts, shown_by
 from attnjax.patterns.regions import FAR, regions
@@ -225,7 +225,7 @@ class Pattern:
     def allows_in(
         self, chosen: tuple[Part, ...], q: Any, k: Any, given: Callable[[Any], Any] = lambda fn: fn
     ) -> Any:
-        """As `allows`, of these parts alone; of a comb the pairs asked about must lie on it. given(fn) is asked for fn."""
+        """As `allows`, of these parts alone; pairs must lie on a comb among them. given(fn) is asked for fn."""
         return shown_by(self._expr, chosen, q, k, given)
 
     @typing.no_type_check

@@ -23,7 +23,7 @@ class Atom(NamedTuple):
 
     kind: str
     size: int = 0
-    fn: Callable[..., Any] | None = None
+    fn: Any = None
 
     def asking(self, given: Callable[[Any], Any]) -> "Atom":
         """The same fact with given(fn) in place of its function."""

@@ -69,7 +69,9 @@ class Slots:
 def slots(exprs: tuple[Expr, ...], max_length: int) -> Slots:
     """The fewest slots of this form that hold every key that a query at the end, or a later one, sees by any rule."""
     edges = {cell.k1 for expr in exprs for cell in regions(expr).shown if 0 < cell.k1 < FAR}
-    reaches = [(n, [_reach(expr, n) for expr in exprs]) for n in sorted({0, *edges})]
+    reaches: list[tuple[int, list[Any]]] = [
+        (n, [_reach(expr, n) for expr in exprs]) for n in sorted({0, *edges})
+    ]
     found = [(n + max(reach), n) for n, reach in reaches if None not in reach]
     size, sinks = min(found, default=(FAR, 0))
     if size > max_length:

@@ -47,7 +47,8 @@ class Rects:
 def everywhere(first: int, d0: Any = -FAR, d1: Any = FAR) -> Rects:
     """The rectangle of all queries and the keys from `first` on, once for each range [d0, d1) of diagonals."""
     d0 = np.atleast_1d(np.asarray(d0, np.int64))
-    return Rects(*(np.full(d0.shape, v, np.int64) for v in (0, FAR, first, FAR)), d0, d1)
+    q0, q1, k0, k1 = (np.full(d0.shape, v, np.int64) for v in (0, FAR, first, FAR))
+    return Rects(q0, q1, k0, k1, d0, d1)
 
 
 def classify(expr: Expr, q0, q1, k0, k1) -> np.ndarray:
