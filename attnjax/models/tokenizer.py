@@ -111,9 +111,19 @@ def _try_out(found: Any) -> None:
         return
     named = "aa11  \n\n" + b"".join(rules[:2]).decode(errors="ignore")[:2**16]
     runs = sorted({*named, *map("".join, itertools.pairwise(named))})[:1000]
-    for text in ("", "".join(f"{run * 40}\n" for run in runs)):
-        with contextlib.suppress(Exception):
-            found.encode(text)
+    with contextlib.suppress(Exception):
+        found.encode("")
+    # Of a long text that is cut into pieces, templates that repeat it make products of pieces: more than memory holds.
+    if cut_at := found.truncation:
+        for pair in (False, True):
+            room = cut_at["max_length"] - found.num_special_tokens_to_add(pair)
+            if 0 < room <= cut_at["stride"]:
+                raise ValueError(f"it cuts texts into pieces of {room} tokens, of which {cut_at['stride']} repeat; fewer must")
+        found.no_truncation()
+    with contextlib.suppress(Exception):
+        found.encode("".join(f"{run * 40}\n" for run in runs))
+    if cut_at:
+        found.enable_truncation(**cut_at)
     with contextlib.suppress(Exception):
         found.encode("", "")
     with contextlib.suppress(Exception):

