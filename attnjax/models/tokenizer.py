@@ -118,7 +118,8 @@ def _try_out(found: Any) -> None:
         for pair in (False, True):
             room = cut_at["max_length"] - found.num_special_tokens_to_add(pair)
             if 0 < room <= cut_at["stride"]:
-                raise ValueError(f"it cuts texts into pieces of {room} tokens, of which {cut_at['stride']} repeat; fewer must")
+                repeated = cut_at["stride"]
+                raise ValueError(f"it cuts texts into pieces of {room} tokens, of which {repeated} repeat; fewer must")
         found.no_truncation()
     with contextlib.suppress(Exception):
         found.encode("".join(f"{run * 40}\n" for run in runs))
