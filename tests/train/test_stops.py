@@ -32,8 +32,14 @@ class Process:
 
     def __init__(self, compiled, *arguments):
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_COMPILATION_CACHE_DIR": str(compiled)}
-        self.popen = subprocess.Popen([sys.executable, *map(str, arguments)], cwd=ROOT, env=environment, text=True,
-                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)  # fmt: skip
+        # The tests may themselves be started to ignore Ctrl-C, as a shell's background jobs are, and that is inherited.
+        before = {number: signal.signal(number, signal.SIG_DFL) for number in stops.SIGNALS}
+        try:
+            self.popen = subprocess.Popen([sys.executable, *map(str, arguments)], cwd=ROOT, env=environment, text=True,
+                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)  # fmt: skip
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
         self.alarm = threading.Timer(DEADLINE, self.kill)
         self.alarm.start()
 
