@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 from jax import Array
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Bool, Float, Int
 
 from attnjax import seam
@@ -90,7 +91,8 @@ def run(diff: Any, facts: Any, options: Options, backend: str) -> tuple[Any, Any
     """The call on arrays with a batch axis; jitted, so that equal options share one trace."""
     call = without_hidden_keys(Call(options, diff, facts))
     if not BACKENDS[backend].HAS_BACKWARD:
-        return BACKENDS[backend].forward(call)
+        o, lse = map(checkpoint_name, BACKENDS[backend].forward(call), seam.SAVED)
+        return o, lse
     return seam.run(seam.Static(options, backend), call.diff, facts)
 
 

@@ -93,17 +93,30 @@ class Call:
         """The call with all arrays varying alike; those that functions close over stay as they were traced."""
         if not self.varies:
             return self
-        diff = vary(self.diff, self.varies)
-        if self.floats_of_score_fn:
-            diff["score_params"]["captured"] = self.floats_of_score_fn
         facts = {name: x if name == "captured" else vary(x, self.varies) for name, x in self.facts.items()}
-        return Call(self.options, diff, facts)
+        return Call(self.options, self.varied(self.diff), facts)
+
+    def varied(self, diff: dict[str, Any]) -> dict[str, Any]:
+        """What is differentiated, or its tangents, as `alike` has them."""
+        found = vary(diff, self.varies)
+        if self.floats_of_score_fn:
+            found["score_params"] = found["score_params"] | {"captured": diff["score_params"]["captured"]}
+        return found
 
     @property
     def floats_of_score_fn(self) -> tuple[Any, ...]:
         """Arrays that score_fn closes over and that may have derivatives."""
         fn = self.options.score_fn
         return () if fn is None or self.closed(fn) is None else self.diff["score_params"]["captured"]
+
+    def with_floats_as_facts(self) -> "Call":
+        """The call in which the floats that score_fn closes over are differentiated no more."""
+        if not self.floats_of_score_fn:
+            return self
+        *rules, own = self.facts["captured"]
+        captured = *rules, own._replace(floats=self.floats_of_score_fn)
+        diff = self.diff | {"score_params": self.diff["score_params"] | {"captured": ()}}
+        return dataclasses.replace(self, diff=diff, facts=self.facts | {"captured": captured})
 
     @property
     def scores_needed(self) -> int | None:
@@ -115,7 +128,8 @@ class Call:
         if o.plan_by is not None or any(isinstance(x, Tracer) for x in jax.tree.leaves(self.facts.get("captured"))):
             return None
         heads = 1 if isinstance(o.pattern, PerHead) else d.N
-        return d.B * heads * o.pattern.count(d.T, d.S, o.q_offset)
+        with jax.ensure_compile_time_eval():  # rules may close over arrays that are known inside of jax.jit too
+            return d.B * heads * o.pattern.count(d.T, d.S, o.q_offset)
 
     # -- questions about a block of rows and columns: `row` and `col` are int32 index vectors -------------------
 
@@ -176,7 +190,7 @@ class Call:
         if (found := self.closed(fn)) is None:
             new = fn(s, q_pos, k_pos, head, params)
         else:
-            arrays = found[1]._replace(floats=params["captured"])
+            arrays = found[1]._replace(floats=found[1].floats or params["captured"])
             new = found[0](arrays, (s, q_pos, k_pos, head), params["given"])
         if getattr(new, "shape", None) != s.shape:
             raise ValueError(

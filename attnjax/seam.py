@@ -24,7 +24,7 @@ from attnjax.backends import BACKENDS
 from attnjax.blend import finish, finished, finite_sinks
 from attnjax.call import Call, Options
 from attnjax.shapes import compute_dtype
-from attnjax.varying import axes_of, summed_as, vary
+from attnjax.varying import axes_of, summed_as
 from attnjax.visible import positions
 
 SAVED = "attnjax_output", "attnjax_lse"  # names under which `jax.checkpoint` may keep what a derivative needs
@@ -108,18 +108,28 @@ def plain(static: Static, diff: Tree, facts: Tree) -> tuple[Any, Any]:
     return out[:, : d.T], jnp.moveaxis(lse, 0, 1).reshape(d.B, blocks * rows, d.N)[:, : d.T]
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def pullback(static: Static, diff: Tree, facts: Tree, o: Any, lse: Any, d_o: Any, d_lse: Any) -> Tree:
-    """Cotangents of diff by the backend's backward; differentiable again through the plain form."""
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def pullback(static: Static, closed: bool, diff: Tree, facts: Tree, o: Any, lse: Any, d_o: Any, d_lse: Any) -> Tree:
+    """Cotangents of diff by the backend's backward; differentiable again through the plain form.
+
+    Those of the floats that score_fn closes over only if `closed`, else 0.
+    """
     looks = ~jnp.isneginf(lse)
     q, d_o, d_lse = (_cleared(x, looks) for x in (diff["q"], d_o, d_lse))
-    call = Call(static.options, diff | {"q": q}, facts).alike()
-    if any(axes := call.varies - axes_of(x) for x in call.floats_of_score_fn):
-        raise ValueError(
-            f"score_fn closes over an array that is the same all along {', '.join(sorted(axes))} of the mesh, and "
-            "whose derivative would have to be summed over it: pass the array as score_params"
-        )
-    return summed_as(BACKENDS[static.backend].backward(call, o, lse, d_o, d_lse), diff)
+    call = Call(static.options, diff | {"q": q}, facts)
+    floats = call.floats_of_score_fn
+    if closed and any(call.varies - axes_of(x) for x in floats):
+        # score_fn as it was traced sums their derivative over the mesh, which only plain JAX does in the right places
+        return summed_as(_plain_pullback(static, call.diff, facts, d_o, d_lse), diff)
+    call = call if closed else call.with_floats_as_facts()
+    found = BACKENDS[static.backend].backward(call.alike(), o, lse, d_o, d_lse)
+    if floats and not closed:
+        found["score_params"]["captured"] = jax.tree.map(jnp.zeros_like, floats)
+    return summed_as(found, diff)
+
+
+def _plain_pullback(static: Static, diff: Tree, facts: Tree, d_o: Any, d_lse: Any) -> Tree:
+    return jax.vjp(lambda d: plain(static, d, facts), diff)[1]((d_o, d_lse))[0]
 
 
 def _cleared(x: Any, looks: Any) -> Any:
@@ -128,15 +138,15 @@ def _cleared(x: Any, looks: Any) -> Any:
 
 
 @pullback.defjvp
-def _pullback_jvp(static: Static, primals: Any, tangents: Any) -> Any:
+def _pullback_jvp(static: Static, closed: bool, primals: Any, tangents: Any) -> Any:
     diff, facts, o, lse, d_o, d_lse = primals
     t_diff, _, _, _, t_o, t_lse = tangents  # o and lse follow from diff: their share is in the plain form
 
-    def plain_pullback(diff: Tree, d_o: Any, d_lse: Any) -> Tree:
-        return jax.vjp(lambda d: plain(static, d, facts), diff)[1]((d_o, d_lse))[0]
+    def again(diff: Tree, d_o: Any, d_lse: Any) -> Tree:
+        return _plain_pullback(static, diff, facts, d_o, d_lse)
 
-    _, tangent = jax.jvp(plain_pullback, (diff, d_o, d_lse), (t_diff, t_o, t_lse))
-    return pullback(static, diff, facts, o, lse, d_o, d_lse), tangent
+    _, tangent = jax.jvp(again, (diff, d_o, d_lse), (t_diff, t_o, t_lse))
+    return pullback(static, closed, diff, facts, o, lse, d_o, d_lse), tangent
 
 
 # -- the tangent primitive: its operands are the leaves of (tangents, diff, facts, o, lse) -------------------
@@ -154,8 +164,8 @@ def _tangent(*args: Any, static: Static, tree: Any) -> list[Any]:
     along, diff, facts, o, lse = tree.unflatten(args)
     looks = ~jnp.isneginf(lse)
     diff, along = (x | {"q": _cleared(x["q"], looks)} for x in (diff, along))
-    call = Call(static.options, diff, facts).alike()
-    return list(BACKENDS[static.backend].tangent(call, o, lse, vary(along, call.varies)))
+    call = Call(static.options, diff, facts)
+    return list(BACKENDS[static.backend].tangent(call.alike(), o, lse, call.varied(along)))
 
 
 def _tangent_jvp(primals: Any, tangents: Any, *, static: Static, tree: Any) -> Any:
@@ -181,7 +191,9 @@ def _tangent_transpose(cts: Any, *args: Any, static: Static, tree: Any) -> list[
     along, diff, facts, o, lse = tree.unflatten(args)
     if all(isinstance(ct, ad.Zero) for ct in cts):
         return [None] * len(args)
-    found = pullback(static, diff, facts, o, lse, *map(ad.instantiate_zeros, cts))
+    floats = along["score_params"]["captured"] if Call(static.options, diff, facts).floats_of_score_fn else ()
+    closed = any(map(ad.is_undefined_primal, floats))
+    found = pullback(static, closed, diff, facts, o, lse, *map(ad.instantiate_zeros, cts))
     linear = jax.tree.leaves(along, is_leaf=ad.is_undefined_primal)
     wanted = [ct if ad.is_undefined_primal(t) else None for ct, t in zip(jax.tree.leaves(found), linear, strict=True)]
     return [*wanted, *[None] * (len(args) - len(wanted))]

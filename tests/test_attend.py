@@ -49,6 +49,7 @@ Q, K, V = ones(2, 8, 4, 6), ones(2, 8, 2, 6), ones(2, 8, 2, 3)
         ({"soft_cap": 1e39}, ValueError, "soft_cap=1e+39 does not fit into float32"),
         ({"soft_cap": 1e-40}, ValueError, "soft_cap=1e-40 does not fit into float32"),
         ({"dropout_rate": 10**400}, ValueError, "dropout_rate is larger than any float"),
+        ({"q_offset": -(10**5000)}, ValueError, "q_offset=-2**16609 or less is out of range: it fits into no 64-bit integer"),
         ({"q_offset": jnp.int32(2**31 - 2)}, ValueError, "q_offset=2147483646 with T=8 and S=8 leaves the range of int32 positions"),
         ({"q_offset": jnp.array([0, -(2**31) + 5])}, ValueError, "q_offset=-2147483643 with T=8 and S=8 leaves the range"),
         ({"q": ones(2, 4, 90, 6), "k": ones(2, 2, 90, 6), "v": ones(2, 2, 90, 3)}, ValueError,
@@ -160,6 +161,9 @@ def test_without_jit_auto_takes_dense_as_long_as_it_fits():
         assert np.isfinite(jax.grad(lambda x: jnp.sum(aj.attend(x, x, x, aj.Causal())))(x)).all()
 
 
+NAMES = jax.checkpoint_policies.save_only_these_names("attnjax_output", "attnjax_lse")
+
+
 @pytest.mark.cross
 @pytest.mark.parametrize("sinks", [None, jnp.zeros(2)], ids=["", "sinks"])
 @pytest.mark.parametrize("pattern", [aj.Causal(), aj.Window(8) | aj.Strided(16)], ids=str)
@@ -172,8 +176,18 @@ def test_a_policy_that_saves_our_names_runs_no_forward_twice(pattern, sinks):
         program = str(jax.make_jaxpr(jax.grad(lambda x: jnp.sum(layer(x))))(x))
         return program.count("scan["), program.count("while[")
 
-    names = jax.checkpoint_policies.save_only_these_names("attnjax_output", "attnjax_lse")
-    assert loops(names) == loops("none") < loops(None)
+    assert loops(NAMES) == loops("none") < loops(None)
+
+
+def test_a_policy_that_saves_our_names_saves_the_output_of_dense():
+    """Its weights are computed again, but nothing that follows from them: the blend runs once."""
+    x = ones(1, 16, 2, 8)
+
+    def products(policy):
+        layer = jax.checkpoint(lambda x: jnp.sin(aj.attend(x, x, x, aj.Causal(), backend="dense")), policy=policy)
+        return str(jax.make_jaxpr(jax.grad(lambda x: jnp.sum(layer(x))))(x)).count("dot_general[")
+
+    assert products(NAMES) == products(None) - 1
 
 
 def test_auto_takes_dense_when_small_and_tiles_when_long():

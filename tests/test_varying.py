@@ -4,6 +4,7 @@ Types do not depend on how many devices there are, so one is enough for most of 
 `test_several_devices`.
 """
 
+import functools
 import os
 import pathlib
 import subprocess
@@ -99,16 +100,24 @@ def test_every_option_and_every_mode(backend):
     close(found, right)
 
 
-def test_a_shared_array_that_score_fn_closes_over_has_no_derivative_here():
-    wide = draw(T, seed=7)
+@pytest.mark.parametrize("spec", [P(), P("d")], ids=["shared", "sharded"])
+def test_derivatives_of_and_beside_arrays_that_score_fn_closes_over(spec):
+    wide, fixed = draw(T, seed=7), draw(T, seed=8)
 
-    def loss(q, wide):
-        o = aj.attend(q, q, q, aj.Causal(), score_fn=lambda s, i, j, h, p: s + wide[j], backend="tiled")
-        return jax.lax.psum(jnp.sum(o), "d")
+    def loss(q, wide, backend="tiled"):
+        rescore = lambda s, i, j, h, p: s + wide[j] * fixed[i]
+        return jnp.sum(jnp.sin(aj.attend(q, q, q, aj.Causal(), score_fn=rescore, backend=backend)))
 
-    with pytest.raises(ValueError, match="the same all along d of the mesh.*pass the array as score_params"):
-        sharded(lambda q, w: jax.grad(loss, 1)(q, w), (P("d"), P()), P())(Q, wide)
-    sharded(loss, (P("d"), P()), P())(Q, wide)
+    def modes(loss, q, wide):
+        beside = jax.grad(loss)
+        return (
+            beside(q, wide), jax.grad(loss, 1)(q, wide), jax.jvp(loss, (q, wide), (q, wide))[1],
+            jax.grad(lambda q: jnp.sum(beside(q, wide) * q))(q), jax.grad(lambda w: jnp.sum(beside(q, w) * q))(wide),
+        )  # fmt: skip
+
+    whole = lambda q, wide: jax.lax.psum(loss(q, wide), "d")
+    found = sharded(lambda q, w: modes(whole, q, w), (P("d"), spec), (P("d"), spec, P(), P("d"), spec))(Q, wide)
+    close(found, modes(functools.partial(loss, backend="dense"), Q, wide))
 
 
 @pytest.mark.slow

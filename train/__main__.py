@@ -117,7 +117,9 @@ class Stopped:
             return "stopped"
         if not (self.run / "run.json").exists():
             return "stopped before the run began; nothing was written"
-        return f"stopped; python -m train resume {self.run} goes on from the newest checkpoint"
+        saved = any(path.name.isdigit() for path in (self.run / "checkpoints").glob("*"))
+        where = "from the newest checkpoint" if saved else "from its start, as no checkpoint was written yet"
+        return f"stopped; python -m train resume {self.run} goes on {where}"
 
 
 def _check(options: argparse.Namespace, stopped: Stopped) -> Callable[[], int]:

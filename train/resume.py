@@ -30,8 +30,10 @@ def plan(out: pathlib.Path) -> run.Plan:
     """
     record, settings = read(out)
     if record["finished"]:
-        raise ValueError(f"{out} is finished ({settings.optim.steps} steps): its model is in {out / 'model'}; to train "
-                         "longer, start a new run with a larger optim.steps")
+        model = out / "model"
+        where = f"is in {model}" if model.is_dir() else f"was in {model}, which is not there any more"
+        raise ValueError(f"{out} is finished ({settings.optim.steps} steps): its model {where}; to train longer, "
+                         "start a new run with a larger optim.steps")
     planned = run.checked(settings, lambda: out, saves=1)
     if (digest := planned.text.digest) != record["text"]["sha256"]:
         where = settings.data.path or f"Python's own help ({record['versions'].get('python')} then)"

@@ -12,7 +12,8 @@ from attnjax.dropout import check_rate
 from attnjax.models.layout import Letters, check_letters, layer_letters, read_legend, read_scalings
 from attnjax.models.messages import shown
 from attnjax.nn.mlp import check_activation
-from attnjax.nn.settings import head_sizes, pattern_for, size_of
+from attnjax.nn.settings import head_sizes, pattern_for
+from attnjax.patterns.checks import size_of
 from attnjax.rope import Rope
 from attnjax.rope_scaling import Scaling
 from attnjax.scores import check_soft_cap, number

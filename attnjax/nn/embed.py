@@ -11,7 +11,7 @@ from jax.core import Tracer
 from jaxtyping import Float, Int
 
 from attnjax.nn.inputs import check_tokens, check_vectors
-from attnjax.patterns.checks import integer
+from attnjax.patterns.checks import size_of
 from attnjax.scores import number
 from attnjax.shapes import wide_dtype
 
@@ -54,7 +54,7 @@ class Embedding(nnx.Module):
         param_dtype: Any = jnp.float32,
         rngs: nnx.Rngs,
     ):
-        self.vocab_size, self.d_model = integer("vocab_size", vocab_size, 1), integer("d_model", d_model, 1)
+        self.vocab_size, self.d_model = size_of("vocab_size", vocab_size), size_of("d_model", d_model)
         self.scale = None if scale is None else number("scale", scale, "a constant of the model", dtype)
         self.dtype = dtype
         init = nnx.initializers.normal(self.d_model**-0.5)
@@ -122,7 +122,7 @@ class Head(nnx.Module):
         param_dtype: Any = jnp.float32,
         rngs: nnx.Rngs,
     ):
-        shape = (integer("d_model", d_model, 1), integer("vocab_size", vocab_size, 1))
+        shape = (size_of("d_model", d_model), size_of("vocab_size", vocab_size))
         self.dtype = dtype
         self.kernel = nnx.Param(nnx.initializers.lecun_normal()(rngs.params(), shape, param_dtype))
 

@@ -12,7 +12,7 @@ from flax import nnx
 from jaxtyping import Float
 
 from attnjax.nn.inputs import check_vectors
-from attnjax.patterns.checks import integer
+from attnjax.patterns.checks import size_of
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "silu": jax.nn.silu,
@@ -59,7 +59,7 @@ class SwiGLU(nnx.Module):
         param_dtype: Any = jnp.float32,
         rngs: nnx.Rngs,
     ):
-        self.d_model, self.d_ff = integer("d_model", d_model, 1), integer("d_ff", d_ff, 1)
+        self.d_model, self.d_ff = size_of("d_model", d_model), size_of("d_ff", d_ff)
         self.activation = check_activation(activation)
         options = dict(use_bias=use_bias, dtype=dtype, param_dtype=param_dtype, rngs=rngs)
         self.gate = nnx.Linear(self.d_model, self.d_ff, **options)

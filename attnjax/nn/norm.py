@@ -9,7 +9,7 @@ from flax import nnx
 from jaxtyping import Float
 
 from attnjax.nn.inputs import check_vectors
-from attnjax.patterns.checks import integer
+from attnjax.patterns.checks import size_of
 from attnjax.scores import number
 from attnjax.shapes import wide_dtype
 
@@ -42,7 +42,7 @@ class RMSNorm(nnx.Module):
     def __init__(
         self, dim: int, *, eps: float = 1e-6, dtype: Any = jnp.float32, param_dtype: Any = jnp.float32
     ):
-        self.dim = integer("dim", dim, 1)
+        self.dim = size_of("dim", dim)
         self.eps, self.dtype = number("eps", eps, "a constant of the model"), dtype
         if self.eps < 0:
             raise ValueError(f"eps={self.eps} must be at least 0: it is added to a mean of squares")

@@ -7,18 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from attnjax.patterns import PerHead
-from attnjax.patterns.checks import LARGEST, integer
+from attnjax.patterns.checks import integer, size_of
 from attnjax.rope import Rope
 from attnjax.visible import check_pattern
-
-
-def size_of(name: str, value: Any, most: int = LARGEST) -> int:
-    """A size of a model as an int, from 1 to what arrays can have, or an error that names it."""
-    size = integer(name, value, 1)
-    if size > most:
-        number = size if size.bit_length() < 128 else f"2**{size.bit_length() - 1} or more"
-        raise ValueError(f"{name}={number} is too large: it is at most {most}")
-    return size
 
 
 def head_sizes(

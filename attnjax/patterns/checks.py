@@ -4,6 +4,7 @@ import operator
 from typing import Any, NamedTuple
 
 LARGEST = 2**31 - 1  # positions are int32 on devices
+MOST = 2**63 - 1  # of any number: lengths of questions about patterns may be beyond what arrays can have
 STATIC = "it must be an int: take it from the shape of an array, or name it in static_argnums of jax.jit"
 
 
@@ -23,7 +24,23 @@ def integer(name: str, value: object, low: int | None = None, rule: str = "", tr
             raise TypeError(f"{name} is traced ({found}), known only when the program runs; {traced}") from None
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}; it must be an int") from None
     if low is not None and number < low:
-        raise ValueError(f"{name}={number} is too small: {rule or f'it must be at least {low}'}")
+        raise ValueError(f"{name}={short(number)} is too small: {rule or f'it must be at least {low}'}")
+    if abs(number) > MOST:
+        raise ValueError(f"{name}={short(number)} is out of range: it fits into no 64-bit integer")
+    return number
+
+
+def short(number: int) -> str:
+    """An int for a message, however many digits it has."""
+    beyond = "" if number.bit_length() <= 64 else f"{'-' * (number < 0)}2**{number.bit_length() - 1}"
+    return f"{beyond} or {'less' if number < 0 else 'more'}" if beyond else str(number)
+
+
+def size_of(name: str, value: object, most: int = LARGEST) -> int:
+    """A size of an array or a model as an int, from 1 to what arrays can have."""
+    number = integer(name, value, 1)
+    if number > most:
+        raise ValueError(f"{name}={number} is too large: it is at most {most}")
     return number
 
 

@@ -36,10 +36,22 @@ class Atom(NamedTuple):
         if self.kind == "block":
             return k >= q - q % self.size  # where q's block starts
         visible = self.fn(q, k)
-        visible = visible if hasattr(visible, "dtype") else np.asarray(visible)
+        if isinstance(q, np.ndarray) or not hasattr(visible, "dtype"):
+            visible = self._known(visible)
         if visible.dtype != np.bool_:
             raise TypeError(f"the rule {_name(self.fn)} of a Where returned {visible.dtype}; it must return bools")
         return visible
+
+    def _known(self, visible: Any) -> np.ndarray:
+        """What the rule says of positions that are known."""
+        try:
+            return np.asarray(visible)
+        except TypeError:  # JAX's, of a traced array
+            raise TypeError(
+                f"the rule {_name(self.fn)} of a Where gives a traced array even for known positions: it computes with "
+                "JAX arrays inside of jax.jit, grad or vmap. attend takes it there; mask, count and pictures ask it in "
+                "NumPy: call them outside"
+            ) from None
 
 
 def _name(fn: Callable[..., Any]) -> str:

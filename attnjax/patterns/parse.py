@@ -22,6 +22,7 @@ NAMES: dict[str, Callable[..., Pattern]] = {
     "prefix": shipped.Prefix,
 }
 ARGUMENTS = {"full": 0, "causal": 0, "band": 2}  # every other name takes one
+MOST_DIGITS = 40  # of an int; Python itself reads no more than some thousands
 DEEPEST = 100  # parentheses and ~ inside each other
 TOKEN = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)|(?P<int>[+-]?[0-9]\w*(?:\.\w*)?)|(?P<sign>[()|&~,]))")
 
@@ -174,6 +175,8 @@ class _Parser:
                 values.append(None)
             elif not re.fullmatch(r"[+-]?[0-9]+", token[1]):
                 raise self.error(f"{token[1]!r} is not an int", token[2])
+            elif len(token[1]) > MOST_DIGITS:
+                raise self.error(f"an int of {len(token[1])} digits fits into no 64-bit integer", token[2])
             else:
                 values.append(int(token[1]))
         return values

@@ -91,3 +91,24 @@ def test_an_array_with_a_value_is_an_int():
 def test_text_where_a_pattern_belongs_is_told_who_reads_it(ask):
     with pytest.raises(TypeError, match=r"; write aj.parse\('window\(4\)'\)$"):
         ask("window(4)")
+
+
+@pytest.mark.parametrize("transform", [jax.jit, jax.vmap], ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("ask", [lambda p: p.count(4), lambda p: p.mask(4), lambda p: aj.PerHead((p, p)).count(4), lambda p: p.allows(2, 1)])
+def test_a_rule_that_computes_with_traced_arrays_is_told_where_to_ask(ask, transform):
+    ids = jnp.zeros((1, 4), jnp.int32)
+
+    def pattern(ids):
+        ids = ids.reshape(-1)
+        return aj.Causal() & aj.Where(lambda q, k: ids[q] == ids[k])
+
+    assert "gives a traced array even for known positions" in said_to(lambda ids: ask(pattern(ids)), ids, transform)
+    assert "mask, count and pictures ask it in NumPy: call them outside" in said_to(lambda ids: ask(pattern(ids)), ids, transform)
+    assert ask(pattern(ids)) is not None
+
+
+def test_explain_counts_inside_of_jit_too():
+    ids, x, found = jnp.arange(8) // 4, jnp.ones((1, 8, 1, 4)), []
+    pattern = aj.Causal() & aj.Where(lambda q, k: ids[q] == ids[k])
+    jax.jit(lambda x: found.append(aj.explain(x, x, x, pattern).scores_needed))(x)
+    assert found == [pattern.count(8)] == [20]

@@ -116,7 +116,8 @@ def test_another_setup_resumes_with_a_warning(capsys):
     (lambda out: (out / "run.json").write_text('{"format": 1'), "run.json is damaged"),
     (lambda out: (out / "run.json").write_text("[]"), "run.json has format None, this version of train reads format 1"),
     (lambda out: edit(out, format=7), "run.json has format 7, this version of train reads format 1"),
-    (lambda out: edit(out, finished=True), "is finished (8 steps): its model is in"),
+    (lambda out: edit(out, finished=True), "is finished (8 steps): its model was in stopped/model, which is not there any more;"),
+    (lambda out: edit(out, finished=True) or (out / "model").mkdir(), f"its model is in {STOPPED / 'model'};"),
     (lambda out: pathlib.Path("text.txt").unlink(), "text.txt' cannot be read"),
     (lambda out: pathlib.Path("text.txt").write_text("other " * 500), "the text has changed since"),
     (lambda out: change_setting(out, "optim", "steps", 9), "optim.steps was 8 and is 9; change it back"),
@@ -258,6 +259,9 @@ def test_ctrl_c_says_how_to_go_on(capsys, monkeypatch):
     monkeypatch.setattr(run, "run", stopped)
     assert main(["resume", "stopped"]) == 130
     assert "stopped; python -m train resume stopped goes on from the newest checkpoint" in capsys.readouterr().err
+    shutil.rmtree(STOPPED / "checkpoints")
+    assert main(["resume", "stopped"]) == 130
+    assert "goes on from its start, as no checkpoint was written yet" in capsys.readouterr().err
 
 
 def test_the_help_names_every_command(capsys):
