@@ -49,7 +49,7 @@ Q, K, V = ones(2, 8, 4, 6), ones(2, 8, 2, 6), ones(2, 8, 2, 3)
         ({"soft_cap": 1e39}, ValueError, "soft_cap=1e+39 does not fit into float32"),
         ({"soft_cap": 1e-40}, ValueError, "soft_cap=1e-40 does not fit into float32"),
         ({"dropout_rate": 10**400}, ValueError, "dropout_rate is larger than any float"),
-        ({"q_offset": -(10**5000)}, ValueError, "q_offset=-2**16609 or less is out of range: it fits into no 64-bit integer"),
+        ({"q_offset": -(10**5000)}, ValueError, "q_offset=-2**16609 or less is too small: it is at least -9223372036854775807"),
         ({"q_offset": jnp.int32(2**31 - 2)}, ValueError, "q_offset=2147483646 with T=8 and S=8 leaves the range of int32 positions"),
         ({"q_offset": jnp.array([0, -(2**31) + 5])}, ValueError, "q_offset=-2147483643 with T=8 and S=8 leaves the range"),
         ({"q": ones(2, 4, 90, 6), "k": ones(2, 2, 90, 6), "v": ones(2, 2, 90, 3)}, ValueError,
