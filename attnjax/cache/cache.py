@@ -17,7 +17,7 @@ from attnjax.options import ScoreOptions, check_names
 from attnjax.patterns import Pattern, PerHead, Slots
 from attnjax.patterns.checks import LARGEST, integer, size
 from attnjax.rope import Rope
-from attnjax.shapes import Dims, compute_dtype
+from attnjax.shapes import Dims, check_heads, compute_dtype, shown
 from attnjax.varying import axes_of
 
 
@@ -191,6 +191,7 @@ class Cache:
         refused = self.refusals(k.shape[1], lengths)
         check_names(options, ScoreOptions, "Cache.step", ("lengths", "backend", "return_weights"))
         (B, T, N, H), (K, h) = q.shape, v.shape[2:]
+        check_heads(N, K, shown(q=q, k=k, v=v))
         dims = Dims(B, T, self.slots.size + T, N, K, H, h, True)
         bound = scoring(self.pattern, dims, compute_dtype(q, self.k), axes_of((q, k, v)), options)
         q, k, v = (jnp.asarray(x) for x in (q, k, v))
