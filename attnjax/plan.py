@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attnjax import notebook
+from attnjax import notebook, tile_sizes
 from attnjax.patterns import Pattern, PerHead, Tile
 from attnjax.patterns.parts import Part
 from attnjax.patterns.regions import FAR, Region
 from attnjax.patterns.tiles import Rects
-from attnjax.tile_sizes import Heads
+from attnjax.tile_sizes import Heads, Sizes
 from attnjax.walks import Local, Problem, States, Walk, cheapest, loop
 
 ONE = Heads(1, 1, 1)
@@ -53,7 +53,7 @@ class Plan(NamedTuple):
 @functools.lru_cache(maxsize=256)
 def plan(
     pattern: Pattern | PerHead, T: int, S: int, q_offset: int, heads: Heads = ONE, masked: bool = False,
-    tile: tuple[int, int] | None = None,
+    tile: tuple[int, int] | None = None, sizes: Sizes | None = None,
 ) -> Plan:  # fmt: skip
     """Splits a pattern into walks and picks tiles for each.
 
@@ -64,6 +64,7 @@ def plan(
         heads: what multiplies a tile.
         masked: whether a mask array may hide more at run time: then no tile counts as FULL.
         tile: rows and columns of a tile: everything in place, in one loop over tiles of this size.
+        sizes: what to try, as `tile_sizes.sizes_for` has it for a device; None: what suits a CPU.
 
     Returns:
         The plan. A tile that reaches over the keys is never FULL, so padding is always masked.
@@ -84,7 +85,7 @@ def plan(
         if tile is not None:
             walks.append(loop(problem, *tile, (), problem.parts))
         else:
-            walks.append(cheapest(problem, heads._replace(batch=heads.batch * min(step, T))))
+            walks.append(cheapest(problem, heads._replace(batch=heads.batch * min(step, T)), sizes or tile_sizes.CPU))
     return Plan(T, S, q_offset, tuple(walk for walk in walks if walk is not None), pattern)
 
 

@@ -14,12 +14,11 @@ from attnjax import tile_sizes
 from attnjax.patterns import Tile
 from attnjax.patterns.parts import Part
 from attnjax.patterns.regions import Region
-from attnjax.tile_sizes import Heads
+from attnjax.tile_sizes import Heads, Sizes
 
 BLOCK = 8  # tiles a side that are asked about together first
 MOST_TILES = 1 << 27  # of one table, a byte or two for each while it is made
 ASKED_AT_ONCE = 4096  # tiles of a table that is too small for a first look at blocks of them
-FEW = 512  # keys that get one narrow stretch for each row of tiles, where all later queries see them
 
 States = Callable[..., np.ndarray]  # (q0, q1, k0, k1) -> codes of Tile, in the walk's own rows
 
@@ -118,23 +117,26 @@ class Problem(NamedTuple):
         return None if self.whole and chosen == self.parts else tuple(local.part for local in chosen)
 
 
-def cheapest(problem: Problem, heads: Heads) -> Walk | None:
+def cheapest(problem: Problem, heads: Heads, sizes: Sizes) -> Walk | None:
     """The walk that costs least; None where nothing is visible."""
-    few = tuple(x for x in problem.parts if x.part.kind == "column" and x.outer.k1 <= FEW and x.outer.k0 < problem.S)
-    rest = tuple(x for x in problem.parts if x not in few)
-    sizes = [size for size in tile_sizes.loop_sizes(heads, problem.T, problem.S) if _listable(problem, *size)]
-    found = [loop(problem, *_askable(problem, problem.parts, *size), (), problem.parts) for size in sizes]
+    p = problem
+    few = tuple(x for x in p.parts if x.part.kind == "column" and x.outer.k1 <= sizes.few and x.outer.k0 < p.S)
+    rest = tuple(x for x in p.parts if x not in few)
+    loops = tile_sizes.loop_sizes(heads, p.T, p.S, sizes)
+    listable = [size for size in loops if _listable(p, *size)]
+    found = [loop(p, *_askable(p, p.parts, *size), (), p.parts) for size in listable]
     if few and rest:
-        found += [loop(problem, *_askable(problem, rest, *size), few, rest) for size in sizes]
-    found += [one_pass(problem, size, few, rest) for size in tile_sizes.stretch_sizes(heads, problem.T)]
+        found += [loop(p, *_askable(p, rest, *size), few, rest) for size in listable]
+    stretches = tile_sizes.stretch_sizes(heads, p.T, sizes)
+    found += [one_pass(p, size, few, rest, sizes.stretch) for size in stretches]
     walks = [walk for walk in found if walk is not None]
-    if not walks and problem.parts and not sizes:
-        _refuse_tiles(problem, *tile_sizes.loop_sizes(heads, problem.T, problem.S)[0])
+    if not walks and p.parts and not listable:
+        _refuse_tiles(p, *loops[0])
     if not walks:
         return None
     most = tile_sizes.SLACK * min(walk.scores for walk in walks)
     thrifty = [walk for walk in walks if walk.scores <= most]
-    return min(thrifty, key=lambda w: tile_sizes.cost(heads, w.full + w.partial, w.tile_q, w.scores))
+    return min(thrifty, key=lambda w: tile_sizes.cost(heads, w.full + w.partial, w.tile_q, w.scores, sizes))
 
 
 def loop(problem: Problem, tile_q: int, tile_k: int, few: tuple[Local, ...], rest: tuple[Local, ...]) -> Walk | None:
@@ -149,13 +151,15 @@ def loop(problem: Problem, tile_q: int, tile_k: int, few: tuple[Local, ...], res
     return Walk(p.step, p.shift, p.T, p.S, tile_q, stretches, table)
 
 
-def one_pass(problem: Problem, tile_q: int, few: tuple[Local, ...], rest: tuple[Local, ...]) -> Walk | None:
-    """A walk that takes the keys of each row of tiles as one stretch (and the few that all queries see)."""
+def one_pass(
+    problem: Problem, tile_q: int, few: tuple[Local, ...], rest: tuple[Local, ...], most: int
+) -> Walk | None:
+    """A walk that takes the keys of each row of tiles as one stretch, of `most` keys (and the few that all see)."""
     p = problem
     first = np.arange(0, p.T, tile_q)
     low, high = _reach(rest, first, np.minimum(first + tile_q, p.T), p.S)
     longest = int(np.max(high - low, initial=0))
-    if longest > tile_sizes.STRETCH or not (longest or few):
+    if longest > most or not (longest or few):
         return None
     stretches = (_few(p, tile_q, few),) if few else ()
     if longest:
