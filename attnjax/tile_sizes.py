@@ -37,8 +37,8 @@ class Sizes(NamedTuple):
     loops: tuple[tuple[int, int], ...]  # queries x keys of a tile, the largest first; at least one
     stretches: tuple[int, ...]  # queries of a row whose keys are taken in one pass; () for tiles alone
     stretch: int  # keys that are taken in one pass at most
-    few: int  # keys up to which those that all later queries see get a narrow stretch; 0: they are tiles, as all others
-    speed: tuple[tuple[int, float], ...]  # rows of a matrix product -> its speed as a share of the best; the last from 1
+    few: int  # first keys, seen by all later queries, that get a narrow stretch of their own; 0: they lie in tiles
+    speed: tuple[tuple[int, float], ...]  # rows of a matrix product, down to 1 -> its speed as a share of the best
     visit: int  # scores of a large tile that take as long as the fixed price of one visit
     block: int  # scores that a visit holds at once, over batch and heads
     batch: int  # scores that the n-th visits of many rows hold at once, as one batch; 0: rows one by one
@@ -72,7 +72,7 @@ TPU = Sizes(
     small=1024 * 1024,
 )
 
-# v6e: 7973 cycles for 2048 x 2048, 2169 for 1024 x 1024, 852 for 512 x 512 (in another layout); a visit: as many cycles.
+# v6e: 7973 cycles for 2048 x 2048, 2169 for 1024 x 1024, 852 for 512 x 512 (in another layout); as many for a visit.
 TPU_V6 = TPU._replace(
     loops=((2048, 2048), *TPU.loops),
     speed=((2048, 1.0), (1024, 0.92), (512, 0.6), (256, 0.5), (128, 0.35), (1, 0.18)),
