@@ -8,8 +8,8 @@ import jax
 from jax.ad_checkpoint import checkpoint_name
 
 from attnjax import seam
-from attnjax.backends import BACKENDS, choose
-from attnjax.backends.base import Target, default_target
+from attnjax.backends import BACKENDS, settled
+from attnjax.backends.base import default_target
 from attnjax.call import Call, without_hidden_keys
 from attnjax.door import bind
 from attnjax.options import AttendOptions, check_names
@@ -53,17 +53,16 @@ def attend(
     """
     check_names(options, AttendOptions, "attend", ("backend", "return_lse"))
     call, dims = bind(q, k, v, pattern, **options)
-    target = default_target()
-    o, lse = run(call, choose(call, backend, target)[0], target)
+    o, lse = run(call, settled(call, backend))
     o, lse = (o, lse) if dims.batched else (o[0], lse[0])
     return (o, lse) if return_lse else o
 
 
-@functools.partial(jax.jit, static_argnames=("backend", "target"))
-def run(call: Call, backend: str, target: Target) -> tuple[jax.Array, jax.Array]:
-    """(output, log-sum-exp) of a call; jitted, so that equal options share one trace."""
+@functools.partial(jax.jit, static_argnames=("backend",))
+def run(call: Call, backend: str) -> tuple[jax.Array, jax.Array]:
+    """(output, log-sum-exp) of a call, whose backend is `settled`; jitted, so that equal options share one trace."""
     call = without_hidden_keys(call)
-    if BACKENDS[backend].plain:
-        o, lse = map(checkpoint_name, BACKENDS[backend].forward(call, target), seam.SAVED)
+    if backend != "auto" and BACKENDS[backend].plain:
+        o, lse = map(checkpoint_name, BACKENDS[backend].forward(call, default_target()), seam.SAVED)
         return o, lse
-    return seam.run(seam.Static(call.options, backend, target), call.diff, call.facts)
+    return seam.run(call, backend)

@@ -64,14 +64,19 @@ def explain(
     pattern: Pattern | PerHead,
     *,
     backend: str = "auto",
+    platform: str | None = None,
     **options: Unpack[AttendOptions],
 ) -> Explanation:
     """What `attend` would do with the same arguments: backend and reasons, tiles, scores, memory.
 
     Nothing is computed; arrays may be `jax.ShapeDtypeStruct`. Print it, or read its fields.
 
+    Args:
+        q, k, v, pattern, backend, options: as `attend` takes them.
+        platform: that the program is made for: "cpu", "cuda", "rocm" or "tpu"; None means where it would run now.
+
     Raises:
-        TypeError, ValueError: as `attend` would.
+        TypeError, ValueError: as `attend` would, or for an unknown platform.
 
     Example:
         >>> import attnjax as aj, jax, jax.numpy as jnp
@@ -80,8 +85,8 @@ def explain(
         >>> why.backend, why.tiles, round(why.waste, 2)
         ('tiled', {'full': 0, 'partial': 64}, 1.29)
     """
-    check_names(options, AttendOptions, "explain", ("backend",))
-    (call, _), target = bind(q, k, v, pattern, **options), default_target()
+    check_names(options, AttendOptions, "explain", ("backend", "platform"))
+    (call, _), target = bind(q, k, v, pattern, **options), default_target(platform)
     name, reasons = choose(call, backend, target)
     work = BACKENDS[name].work(call, target)
     return Explanation(

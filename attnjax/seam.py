@@ -1,9 +1,10 @@
-"""The one derivative seam around backends that bring their own backward.
+"""The one derivative seam around backends that bring their own backward, and one program for every platform.
 
-`run` is a custom_jvp whose tangent is one primitive of ours, `tangent_p`, linear in the tangents. Its
-transpose is the backend's backward, so reverse mode costs what a hand-written one costs; its lowering is the
-backend's tangent, so forward mode works too. Derivatives of the tangent and of the backward (second order)
-are those of `plain`, the same attention row block by row block in ordinary JAX: any order, O(T) memory.
+Output and log-sum-exp, their tangents and the cotangents of what is differentiated are one primitive each. Its lowering
+asks which backend suits the platform that the program is lowered for; a program exported for several of them holds what
+each one chose. The tangent is linear in the tangents, and its transpose is the pullback, so reverse mode costs what a
+hand-written one costs. Derivatives of tangent and pullback (second order) are those of `plain_form`, the same attention
+in ordinary JAX.
 
 Learned sinks join outside of the seam, and rows that see no key are cleared before a backward or a tangent runs: no
 backend needs to know of either.
@@ -11,122 +12,57 @@ backend needs to know of either.
 
 import dataclasses
 import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from attnjax import reference
-from attnjax.backends import BACKENDS, derivatives_of
-from attnjax.backends.base import Target
+from attnjax import plain_form
+from attnjax.backends import BACKENDS, choose, derivatives_of
+from attnjax.backends.base import PLATFORMS, Target, default_target, target_of
 from attnjax.blend import finish, finished, finite_sinks
 from attnjax.call import Call, Diff, Facts, Options
+from attnjax.joined_batch import joined_batch
 from attnjax.shapes import compute_dtype
 from attnjax.varying import axes_of, summed_as
-from attnjax.visible import positions
 
 SAVED = "attnjax_output", "attnjax_lse"  # names under which `jax.checkpoint` may keep what a derivative needs
-PLAIN_ROWS = 128  # queries that the plain form takes at once
-BROADCASTING = ("bias", "mask", "q_offset", "q_ids", "k_ids", "q_pos", "k_pos", "seed", "heads")  # B or 1
-WITHOUT_BATCH = ("params", "closed", "of_rules", "of_score_fn")  # what functions of the call read: any shapes
 
 
 class Static(NamedTuple):
     """What a trace depends on beside shapes."""
 
     options: Options
-    backend: str
-    target: Target
+    backend: str  # "auto", or the one that was named
 
 
-def run(static: Static, diff: Diff, facts: Facts) -> tuple[Any, Any]:
-    """(output, log-sum-exp) of the named backend, differentiable in every mode."""
-    o, lse = _run(static, dataclasses.replace(diff, sink_logits=None), facts)
-    if diff.sink_logits is None:
+def run(call: Call, backend: str) -> tuple[Any, Any]:
+    """(output, log-sum-exp) of the named backend, or of the one that suits the platform, with all derivatives."""
+    call, sinks = call.alike(), call.diff.sink_logits
+    static, diff = Static(call.options, backend), dataclasses.replace(call.diff, sink_logits=None)
+    o, lse = _bind(forward_p, static, diff, call.facts)
+    if sinks is None:
         return o, lse
-    sinks = finite_sinks(diff.sink_logits.astype(lse.dtype))[:, None]
+    sinks = finite_sinks(call.diff.sink_logits.astype(lse.dtype))[:, None]
     joined, lse = finish(finished(o.astype(lse.dtype), lse), sinks)
     return joined.astype(o.dtype), lse
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _run(static: Static, diff: Diff, facts: Facts) -> tuple[Any, Any]:
-    """(output, log-sum-exp) over the keys."""
-    return BACKENDS[static.backend].forward(Call(static.options, diff, facts).alike(), static.target)
-
-
-@_run.defjvp
-def _run_jvp(static: Static, primals: Any, tangents: Any) -> Any:
-    diff, facts = primals
-    # what a derivative keeps are the named ones: a policy of jax.checkpoint that saves them runs no forward twice
-    o, lse = map(checkpoint_name, _run(static, diff, facts), SAVED)
-    return (o, lse), _bind(static, tangents[0], diff, facts, o, lse)
-
-
-def plain(static: Static, diff: Diff, facts: Facts) -> tuple[Any, Any]:
-    """(output, log-sum-exp) in ordinary JAX, a block of query rows at a time, recomputed when differentiated."""
-    call, o = Call(static.options, diff, facts), static.options
-    d = call.dims
-    rows = min(PLAIN_ROWS, d.T)
-    blocks = -(-d.T // rows)
-
-    def padded(x: Any, axis: int) -> Any:
-        """Whole blocks along a query axis; None and broadcast axes stay."""
-        if x is None or (x.shape[axis] == 1 and d.T > 1):
-            return x
-        return jnp.pad(x, [(0, (blocks * rows - d.T) * (a == axis)) for a in range(x.ndim)])
-
-    def cut(x: Any, axis: int, i: Any) -> Any:
-        return x if x is None or x.shape[axis] == 1 else lax.dynamic_slice_in_dim(x, i * rows, rows, axis)
-
-    q, bias, mask = padded(call.q, 1), padded(call.bias, 2), padded(call.mask, 2)
-    col = positions(d.S)
-
-    @jax.checkpoint
-    def block(i: Any) -> tuple[Any, Any]:
-        row, some = i * rows + positions(rows), dataclasses.replace(diff.score, bias=cut(bias, 2, i))
-        return reference.attention(
-            cut(q, 1, i),
-            call.k,
-            call.v,
-            call.seen(row, col, cut(mask, 2, i), some.bias) & (row < d.T)[None, None, :, None],
-            scale=o.rule.scale,
-            rule=lambda dots: call.scores(dots, row, col, some),
-            dropout=call.dropout(row, col, compute_dtype(call.q, call.k, call.v)),
-            precision=o.precision,
-        )
-
-    out, lse = lax.map(block, positions(blocks))
-    out = jnp.moveaxis(out, 0, 1).reshape(d.B, blocks * rows, d.N, d.h)
-    return out[:, : d.T], jnp.moveaxis(lse, 0, 1).reshape(d.B, blocks * rows, d.N)[:, : d.T]
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def pullback(static: Static, closed: bool, diff: Diff, facts: Facts, o: Any, lse: Any, d_o: Any, d_lse: Any) -> Diff:
-    """Cotangents of diff by the backend's backward; differentiable again through the plain form.
-
-    Those of the floats that score_fn closes over only if `closed`, else 0.
-    """
+    """Cotangents of diff; those of the floats that score_fn closes over only if `closed`, else 0."""
     looks = ~jnp.isneginf(lse)
     q, d_o, d_lse = (_cleared(x, looks) for x in (diff.q, d_o, d_lse))
-    call = Call(static.options, dataclasses.replace(diff, q=q), facts)
+    diff = dataclasses.replace(diff, q=q)
+    call = Call(static.options, diff, facts)
     if closed and any(call.varies - axes_of(x) for x in diff.score.closed):
         # score_fn as it was traced sums their derivative over the mesh, which only plain JAX does in the right places
-        return summed_as(_plain_pullback(static, call.diff, facts, d_o, d_lse), diff)
-    call = call if closed else call.with_closed_as_facts()
-    found = derivatives_of(static.backend).backward(call.alike(), static.target, o, lse, d_o, d_lse)
-    if not closed:
-        zeros = jax.tree.map(jnp.zeros_like, diff.score.closed)
-        found = dataclasses.replace(found, score=dataclasses.replace(found.score, closed=zeros))
-    return summed_as(found, diff)
-
-
-def _plain_pullback(static: Static, diff: Diff, facts: Facts, d_o: Any, d_lse: Any) -> Diff:
-    return jax.vjp(lambda d: plain(static, d, facts), diff)[1]((d_o, d_lse))[0]
+        return summed_as(plain_form.cotangents(call, d_o, d_lse), diff)
+    found = _bind(pullback_p, static, diff, facts, o, lse, d_o, d_lse, closed=closed)
+    return jax.tree.unflatten(jax.tree.structure(diff), found)
 
 
 def _cleared(x: Any, looks: Any) -> Any:
@@ -134,35 +70,129 @@ def _cleared(x: Any, looks: Any) -> Any:
     return jnp.where(looks.reshape(looks.shape + (1,) * (x.ndim - 3)), x, jnp.zeros_like(x))
 
 
-@pullback.defjvp
-def _pullback_jvp(static: Static, closed: bool, primals: Any, tangents: Any) -> Any:
-    diff, facts, o, lse, d_o, d_lse = primals
-    t_diff, _, _, _, t_o, t_lse = tangents  # o and lse follow from diff: their share is in the plain form
-
-    def again(diff: Diff, d_o: Any, d_lse: Any) -> Diff:
-        return _plain_pullback(static, diff, facts, d_o, d_lse)
-
-    _, tangent = jax.jvp(again, (diff, d_o, d_lse), (t_diff, t_o, t_lse))
-    return pullback(static, closed, diff, facts, o, lse, d_o, d_lse), tangent
+# -- what the primitives compute for a target; operands are the leaves of these arguments ------------------------------
 
 
-# -- the tangent primitive: its operands are the leaves of (tangents, diff, facts, o, lse) -------------------
-
-tangent_p = Primitive("attnjax_tangent")
-tangent_p.multiple_results = True
-
-
-def _bind(static: Static, along: Diff, diff: Diff, facts: Facts, o: Any, lse: Any) -> tuple[Any, Any]:
-    leaves, tree = jax.tree.flatten((along, diff, facts, o, lse))
-    return tuple(tangent_p.bind(*leaves, static=static, tree=tree))
+def _forward(target: Target, static: Static, diff: Diff, facts: Facts) -> tuple[Any, Any]:
+    call = Call(static.options, diff, facts)
+    return BACKENDS[choose(call, static.backend, target)[0]].forward(call, target)
 
 
-def _tangent(*args: Any, static: Static, tree: Any) -> list[Any]:
-    along, diff, facts, o, lse = tree.unflatten(args)
+def _tangent(
+    target: Target, static: Static, along: Diff, diff: Diff, facts: Facts, o: Any, lse: Any
+) -> tuple[Any, Any]:
     looks = ~jnp.isneginf(lse)
     diff, along = (dataclasses.replace(x, q=_cleared(x.q, looks)) for x in (diff, along))
     call = Call(static.options, diff, facts)
-    return list(derivatives_of(static.backend).tangent(call.alike(), static.target, o, lse, call.varied(along)))
+    name = choose(call, static.backend, target)[0]
+    if BACKENDS[name].plain:
+        return jax.jvp(functools.partial(_plain, name, target, call), (diff,), (along,))[1]
+    return derivatives_of(name).tangent(call, target, o, lse, along)
+
+
+def _pullback(
+    target: Target, static: Static, diff: Diff, facts: Facts, o: Any, lse: Any, d_o: Any, d_lse: Any, *, closed: bool
+) -> list[Any]:
+    call = Call(static.options, diff, facts)
+    call = call if closed else call.with_closed_as_facts()
+    name = choose(call, static.backend, target)[0]
+    if BACKENDS[name].plain:
+        (found,) = jax.vjp(functools.partial(_plain, name, target, call), call.diff)[1]((d_o, d_lse))
+    else:
+        found = derivatives_of(name).backward(call, target, o, lse, d_o, d_lse)
+    if not closed:
+        zeros = jax.tree.map(jnp.zeros_like, diff.score.closed)
+        found = dataclasses.replace(found, score=dataclasses.replace(found.score, closed=zeros))
+    return jax.tree.leaves(found)
+
+
+def _plain(name: str, target: Target, call: Call, diff: Diff) -> tuple[Any, Any]:
+    return BACKENDS[name].forward(dataclasses.replace(call, diff=diff), target)
+
+
+# -- the primitives ----------------------------------------------------------------------------------------------------
+
+
+def _primitive(name: str, compute: Any, shapes: Any) -> Primitive:
+    """A primitive that computes for the platform which it is lowered for; parameters: static, tree, and more."""
+    p = Primitive(f"attnjax_{name}")
+    p.multiple_results = True
+
+    def computed(target: Target, *args: Any, static: Static, tree: Any, **more: Any) -> list[Any]:
+        return list(compute(target, static, *tree.unflatten(args), **more))
+
+    def now(*args: Any, **parameters: Any) -> list[Any]:
+        config: Any = jax.config
+        if config.jax_disable_jit:
+            return computed(default_target(), *args, **parameters)
+        return jax.jit(functools.partial(p.bind, **parameters))(*args)
+
+    def lowered(platform: str | None, context: Any, *args: Any, **parameters: Any) -> Any:
+        target = _target(context, platform or context.module_context.platforms[0])
+        return mlir.lower_fun(functools.partial(computed, target), multiple_results=True)(context, *args, **parameters)
+
+    p.def_impl(now)
+    p.def_abstract_eval(lambda *args, static, tree, **_: shapes(*tree.unflatten(args)))
+    batching.primitive_batchers[p] = functools.partial(joined_batch, p)
+    mlir.register_lowering(p, functools.partial(lowered, None))  # of a plugin
+    for platform in PLATFORMS:
+        mlir.register_lowering(p, functools.partial(lowered, platform), platform=platform)
+    return p
+
+
+def _target(context: Any, platform: str) -> Target:
+    """What a program is lowered for, as far as that is known: its devices, or the chip that its mesh names."""
+    where = context.module_context.axis_context
+    mesh, devices = getattr(where, "mesh", None), getattr(where, "device_assignment", None)
+    if mesh is None:
+        count = getattr(where, "num_devices", None) or 1
+    else:  # inside of jax.shard_map, which has split what lies along its manual axes
+        count = math.prod(size for axis, size in mesh.shape.items() if axis not in where.manual_axes)
+        devices = tuple(mesh.devices.flat) if isinstance(mesh, jax.sharding.Mesh) else None
+    known = target_of(devices[0]) if devices else default_target()
+    if known.platform == platform:
+        return known._replace(num_devices=count)
+    chip = getattr(jax.sharding.get_abstract_mesh(), "abstract_device", None)
+    return Target(platform, getattr(chip, "device_kind", None), None, count)
+
+
+def _bind(p: Primitive, static: Static, *operands: Any, **more: Any) -> list[Any]:
+    leaves, tree = jax.tree.flatten(operands)
+    return p.bind(*leaves, static=static, tree=tree, **more)
+
+
+def _shapes_of_results(diff: Diff, facts: Facts) -> list[Any]:
+    """Of output [B, T, N, h] and log-sum-exp [B, T, N]; they lie on a mesh as queries do."""
+    q, sharding = diff.q, diff.q.sharding
+    without_last = sharding.update(spec=jax.sharding.PartitionSpec(*sharding.spec[:3]))
+    dtype = compute_dtype(q, diff.k, diff.v)
+    o = q.update(shape=(*q.shape[:3], diff.v.shape[3]), weak_type=False)
+    return [o, q.update(shape=q.shape[:3], dtype=jnp.dtype(dtype), sharding=without_last, weak_type=False)]
+
+
+def _strong(x: Any) -> Any:
+    return x.update(weak_type=False)
+
+
+forward_p = _primitive("forward", _forward, _shapes_of_results)
+tangent_p = _primitive("tangent", _tangent, lambda along, diff, facts, o, lse: [o, lse])
+pullback_p = _primitive("pullback", _pullback, lambda diff, *others: list(map(_strong, jax.tree.leaves(diff))))
+
+
+# -- their derivatives -------------------------------------------------------------------------------------------------
+
+
+def _forward_jvp(primals: Any, tangents: Any, *, static: Static, tree: Any) -> Any:
+    # what a derivative keeps are the named ones: a policy of jax.checkpoint that saves them runs no forward twice
+    o, lse = map(checkpoint_name, forward_p.bind(*primals, static=static, tree=tree), SAVED)
+    diff, facts = tree.unflatten(primals)
+    return [o, lse], _bind(tangent_p, static, _along(diff, tangents), diff, facts, o, lse)
+
+
+def _along(diff: Diff, tangents: Any) -> Diff:
+    """The first of these tangents as those of diff, zeros where there are none."""
+    leaves, tree = jax.tree.flatten(diff)
+    return tree.unflatten([ad.instantiate_zeros(t) for t in tangents[: len(leaves)]])
 
 
 def _tangent_jvp(primals: Any, tangents: Any, *, static: Static, tree: Any) -> Any:
@@ -175,12 +205,12 @@ def _tangent_jvp(primals: Any, tangents: Any, *, static: Static, tree: Any) -> A
     if not all(isinstance(t, ad.Zero) for t in t_along):
         parts.append(tangent_p.bind(*map(ad.instantiate_zeros, t_along), *primals[n:], static=static, tree=tree))
     if not all(isinstance(t, ad.Zero) for t in t_diff):
-        t_diff = jax.tree.unflatten(jax.tree.structure(diff), map(ad.instantiate_zeros, t_diff))
 
         def along_diff(diff: Diff) -> Any:
-            return jax.jvp(lambda d: plain(static, d, facts), (diff,), (along,))[1]
+            plain = lambda d: plain_form.attention(Call(static.options, d, facts))  # noqa: E731  # to be mapped
+            return jax.jvp(plain, (diff,), (along,))[1]
 
-        parts.append(jax.jvp(along_diff, (diff,), (t_diff,))[1])
+        parts.append(jax.jvp(along_diff, (diff,), (_along(diff, t_diff),))[1])
     return out, [sum(p[1:], p[0]) for p in zip(*parts, strict=True)]
 
 
@@ -195,46 +225,19 @@ def _tangent_transpose(cts: Any, *args: Any, static: Static, tree: Any) -> list[
     return [*wanted, *[None] * (len(args) - len(wanted))]
 
 
-def _tangent_batch(args: Any, axes: Any, *, static: Static, tree: Any) -> Any:
-    """The mapped axis joins the batch axis, and the primitive is bound again."""
-    size = next(x.shape[a] for x, a in zip(args, axes, strict=True) if a is not None)
-    args = [x if a is None else jnp.moveaxis(x, a, 0) for x, a in zip(args, axes, strict=True)]
-    names = _names(tree)
-    if any(a is not None and name in WITHOUT_BATCH for name, a in zip(names, axes, strict=True)):
-        # these have no batch axis to join: one element after the other
-        mapped = [x for x, a in zip(args, axes, strict=True) if a is not None]
+def _pullback_jvp(primals: Any, tangents: Any, *, static: Static, tree: Any, closed: bool) -> Any:
+    """Output and log-sum-exp follow from diff: their share is in the plain form."""
+    diff, facts, _, _, d_o, d_lse = tree.unflatten(primals)
 
-        def one(values: Any) -> Any:
-            values = iter(values)
-            full = [x if a is None else next(values) for x, a in zip(args, axes, strict=True)]
-            return tangent_p.bind(*full, static=static, tree=tree)
+    def again(diff: Diff, d_o: Any, d_lse: Any) -> list[Any]:
+        return jax.tree.leaves(plain_form.cotangents(Call(static.options, diff, facts), d_o, d_lse))
 
-        return lax.map(one, mapped), [0, 0]
-    B = args[-1].shape[0 if axes[-1] is None else 1]  # of lse
-    spread = {name for name, a in zip(names, axes, strict=True) if a is not None}  # tangents spread with their arrays
-
-    def join(x: Any, axis: Any, name: str) -> Any:
-        if axis is None:
-            if name in WITHOUT_BATCH or (name in BROADCASTING and x.shape[0] == 1 and name not in spread):
-                return x
-            x = jnp.broadcast_to(x[None], (size, *x.shape))
-        return jnp.broadcast_to(x, (size, B, *x.shape[2:])).reshape(size * B, *x.shape[2:])
-
-    joined = [join(x, a, name) for x, a, name in zip(args, axes, names, strict=True)]
-    out = tangent_p.bind(*joined, static=static, tree=tree)
-    return [x.reshape(size, B, *x.shape[1:]) for x in out], [0, 0]
+    moved = _along(diff, tangents), *map(ad.instantiate_zeros, tangents[-2:])
+    _, tangent = jax.jvp(again, (diff, d_o, d_lse), moved)
+    return pullback_p.bind(*primals, static=static, tree=tree, closed=closed), tangent
 
 
-def _names(tree: Any) -> list[str]:
-    """For each operand the field that holds it ('o' and 'lse' for the last two)."""
-    along, diff, facts, _, _ = tree.unflatten(range(tree.num_leaves))
-    paths = [path for part in (along, diff, facts) for path, _ in jax.tree_util.tree_leaves_with_path(part)]
-    return [path[path[0].name == "score"].name for path in paths] + ["o", "lse"]
-
-
-tangent_p.def_impl(jax.jit(_tangent, static_argnames=("static", "tree")))
-tangent_p.def_abstract_eval(lambda *args, static, tree: list(args[-2:]))
+ad.primitive_jvps[forward_p] = _forward_jvp
 ad.primitive_jvps[tangent_p] = _tangent_jvp
 ad.primitive_transposes[tangent_p] = _tangent_transpose
-batching.primitive_batchers[tangent_p] = _tangent_batch
-mlir.register_lowering(tangent_p, mlir.lower_fun(_tangent, multiple_results=True))
+ad.primitive_jvps[pullback_p] = _pullback_jvp

@@ -5,7 +5,7 @@ import logging
 from typing import Any
 
 from attnjax.backends import dense, tiled
-from attnjax.backends.base import Backend, Differentiable, HoldsWeights, Target
+from attnjax.backends.base import PLATFORMS, Backend, Differentiable, HoldsWeights, Target, default_target
 from attnjax.call import Call
 
 BACKENDS: dict[str, Backend] = {"tiled": tiled, "dense": dense}  # in order of preference
@@ -23,6 +23,21 @@ def derivatives_of(name: str) -> Differentiable:
 def holding_weights() -> tuple[str, HoldsWeights]:
     """(name, backend) of the one that gives the weights themselves."""
     return next((name, own) for name, own in BACKENDS.items() if isinstance(own, HoldsWeights))
+
+
+def settled(call: Call, backend: str) -> str:
+    """What is known of the choice before the platform is: a name, or "auto" where it depends on the platform.
+
+    Raises:
+        ValueError: for an unknown name, or a backend that runs the call on no platform.
+    """
+    here = default_target()
+    if backend == "auto":
+        chosen = {choose(call, backend, here._replace(platform=platform))[0] for platform in PLATFORMS}
+        return chosen.pop() if len(chosen) == 1 else backend
+    if backend not in BACKENDS or all(BACKENDS[backend].why_not(call, Target(p)) for p in PLATFORMS):
+        choose(call, backend, here)  # which says what is wrong
+    return backend
 
 
 def choose(call: Call, backend: str, target: Target) -> tuple[str, dict[str, str]]:

@@ -22,14 +22,16 @@ from attnjax.call import Call, Diff
 from attnjax.plan import Plan
 from attnjax.tile_sizes import UNJITTED, small_scores
 
+PLATFORMS = "cpu", "cuda", "rocm", "tpu"  # as JAX names what a program is lowered for
+
 
 class Target(NamedTuple):
     """What a program is made for."""
 
-    platform: str  # "cpu", "cuda", "rocm" or "tpu"
+    platform: str  # one of PLATFORMS, or what a plugin adds
     device_kind: str | None = None  # as `jax.Device.device_kind` says; None: any of the platform
     compute_capability: str | None = None  # of a GPU
-    num_devices: int = 1  # that share one call
+    num_devices: int = 1  # among which the partitioner will split one call
 
 
 class Work(NamedTuple):
@@ -86,10 +88,25 @@ class HoldsWeights(Protocol):
         ...
 
 
-def default_target() -> Target:
-    """The target of a program for which none is named: the first device that JAX would use."""
-    device = jax.devices()[0]
-    return Target(jax.default_backend(), device.device_kind, getattr(device, "compute_capability", None))
+def default_target(platform: str | None = None) -> Target:
+    """The target of a program that names none: the first device that JAX would use, or any device of a platform.
+
+    Raises:
+        ValueError: for a platform that there is not.
+    """
+    if platform is not None and platform not in PLATFORMS:
+        hint = "; name 'cuda' or 'rocm'" if platform == "gpu" else ""
+        raise ValueError(f"platform={platform!r} is unknown; there are {', '.join(map(repr, PLATFORMS))}{hint}")
+    found = target_of(jax.devices(jax.default_backend())[0])
+    return found if platform in (None, found.platform) else Target(platform)
+
+
+def target_of(device: Any, num_devices: int = 1) -> Target:
+    """A device as a target."""
+    platform = device.platform
+    if platform == "gpu":  # JAX's devices of both kinds say so, and programs are lowered for one of them
+        platform = "rocm" if "rocm" in device.client.platform_version.lower() else "cuda"
+    return Target(platform, device.device_kind, getattr(device, "compute_capability", None), num_devices)
 
 
 def is_small(call: Call, target: Target) -> tuple[bool, str]:

@@ -5,8 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from attnjax.attend import run
-from attnjax.backends import choose, holding_weights
-from attnjax.backends.base import default_target
+from attnjax.backends import holding_weights, settled
 from attnjax.call import Call, Diff, Facts, Options, without_hidden_keys
 from attnjax.door import Scoring
 from attnjax.patterns import Full, Pattern, PerHead
@@ -24,8 +23,7 @@ def call_at(q: Any, k: Any, v: Any, pattern: Pattern | PerHead, q_pos: Any, k_po
 
 def look(call: Call, backend: str, return_weights: bool) -> tuple[Any, Any]:
     """(output, weights or None) of a call; asked for weights, it runs on the backend that holds them."""
-    target = default_target()
     if not return_weights:
-        return run(call, choose(call, backend, target)[0], target)[0], None
+        return run(call, settled(call, backend))[0], None
     name, holding = holding_weights()
-    return run(call, name, target)[0], holding.weights(without_hidden_keys(call))
+    return run(call, name)[0], holding.weights(without_hidden_keys(call))

@@ -236,10 +236,9 @@ def caller(row, path, options=None):
     options = data(row).options if options is None else options
 
     def call(inputs):
-        target = default_target()
         found, _ = bind(pattern=row.pattern, scale=row.scale, soft_cap=row.soft_cap, **inputs, **options)
-        assert choose(found, backend, target)[0] == backend
-        return run(dataclasses.replace(found, options=dataclasses.replace(found.options, tile=tile)), backend, target)
+        assert choose(found, backend)[0] == backend
+        return run(dataclasses.replace(found, options=dataclasses.replace(found.options, tile=tile)), backend)
 
     return call
 

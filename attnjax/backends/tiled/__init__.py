@@ -39,7 +39,7 @@ def work(call: Call, target: Target) -> Work:
     width = jnp.dtype(compute_dtype(call.q, call.k, call.v)).itemsize
     full = partial = scores = held = 0
     walks = []
-    for group in groups(call):
+    for group in groups(call, target):
         n = len(group.heads)
         full, partial = full + group.plan.full, partial + group.plan.partial
         scores += d.B * n * group.plan.scores
@@ -54,5 +54,5 @@ def work(call: Call, target: Target) -> Work:
         bytes=held * width + 2 * (call.q.size * call.q.dtype.itemsize),
         tiles={"full": full, "partial": partial},
         walks=tuple(walks),
-        plans=tuple((group.heads, group.plan) for group in groups(call)),
+        plans=tuple((group.heads, group.plan) for group in groups(call, target)),
     )

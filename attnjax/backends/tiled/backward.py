@@ -22,7 +22,7 @@ def backward(call: Call, target: Target, o: Any, lse: Any, d_o: Any, d_lse: Any)
     """Cotangents of everything in call.diff, recomputing each tile's weights from the log-sum-exp."""
     settled, dtype = slices.settled(call)
     rows = {"o": o, "d_o": d_o, "lse": finite_max(lse)[..., None], "d_lse": d_lse[..., None]}
-    found = [_job(settled, job, rows, dtype) for group in groups(call) for job in jobs(call, group, target)]
+    found = [_job(settled, job, rows, dtype) for group in groups(call, target) for job in jobs(call, group, target)]
     if not found:  # nothing is visible
         return jax.tree.map(jnp.zeros_like, call.diff)
     total = functools.reduce(lambda a, b: jax.tree.map(jnp.add, a, b), found)

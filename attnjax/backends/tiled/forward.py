@@ -16,7 +16,7 @@ from attnjax.call import Call
 def forward(call: Call, target: Target) -> tuple[Any, Any]:
     """(output [B, T, N, h], log-sum-exp [B, T, N])."""
     call, dtype = slices.settled(call)
-    found = groups(call)
+    found = groups(call, target)
     results = [_group(call, group, target, dtype) for group in found]
     o, lse = (joined(found, [result[n] for result in results]) for n in range(2))
     return o, lse

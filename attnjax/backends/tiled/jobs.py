@@ -7,7 +7,7 @@ from attnjax.call import Call
 from attnjax.patterns import PerHead
 from attnjax.plan import Plan, plan
 from attnjax.shapes import Dims
-from attnjax.tile_sizes import RUN_TIME, Heads, rows_at_once, sequences_at_once
+from attnjax.tile_sizes import RUN_TIME, Heads, rows_at_once, sequences_at_once, sizes_for
 from attnjax.walks import Walk
 
 RUN_TIME_FACTS = ("q_offset", "q_ids", "k_ids", "q_pos", "k_pos")  # what decides at run time who sees whom
@@ -43,8 +43,8 @@ def at_run_time(call: Call) -> bool:
     return call.options.plan_by is not None or call.facts.q_ids is not None
 
 
-def groups(call: Call) -> tuple[Group, ...]:
-    """The call's heads by pattern, each with its plan."""
+def groups(call: Call, target: Target) -> tuple[Group, ...]:
+    """The call's heads by pattern, each with its plan there."""
     d, o = call.dims, call.options
     patterns: tuple[Any, ...] = (o.pattern,) * d.N
     if isinstance(o.pattern, PerHead) and not at_run_time(call) and o.tile is None:
@@ -52,37 +52,52 @@ def groups(call: Call) -> tuple[Group, ...]:
     found = []
     for pattern in dict.fromkeys(patterns):
         heads = tuple(n for n, other in enumerate(patterns) if other == pattern)
-        found.append(Group(heads, pattern, _plan(call, pattern, heads)))
+        found.append(Group(heads, pattern, _plan(call, pattern, heads, target)))
     return tuple(found)
 
 
-def _plan(call: Call, pattern: Any, heads: tuple[int, ...]) -> Plan:
+def _plan(call: Call, pattern: Any, heads: tuple[int, ...], target: Target) -> Plan:
     d, o = call.dims, call.options
     tile = o.tile
     if tile is None and at_run_time(call):
         tile = min(RUN_TIME, d.T), min(RUN_TIME, d.S)
-    sizes = Heads(d.B, len(heads), len(heads) // len(_key_heads(d, heads)))
+    batch = d.B if isinstance(d.B, int) else 1  # a symbolic one says nothing about the best tiles
+    many = Heads(batch, len(heads), len(heads) // len(_key_heads(d, heads)))
     masked = call.mask is not None or o.plan_by is not None
-    return plan(pattern if o.plan_by is None else o.plan_by, d.T, d.S, o.q_offset, sizes, masked, tile)
+    sizes = sizes_for(target.platform, target.device_kind)
+    return plan(pattern if o.plan_by is None else o.plan_by, d.T, d.S, o.q_offset, many, masked, tile, sizes)
 
 
 def jobs(call: Call, group: Group, target: Target) -> list[Job]:
     """The group's walks."""
     d = call.dims
-    known = (getattr(call.facts, name) for name in RUN_TIME_FACTS)
-    alone = any(x is not None and x.shape[0] > 1 for x in known)
     key_heads, found = _key_heads(d, group.heads), []
     for walk in group.plan.walks:
         classes = group.plan.classes(walk)
-        at_once = sequences_at_once(Heads(classes * d.B, len(group.heads), 1), walk.tile_q, walk.tile_k)
-        whole = d.B if walk.step == 1 else classes
-        most = 1 if alone and at_run_time(call) else max(1, at_once * whole // (classes * d.B))
-        parts = -(-whole // most)
-        size = -(-whole // parts)
-        visit = size * (1 if walk.step == 1 else d.B) * len(group.heads) * walk.tile_q * walk.tile_k
+        whole, other = (d.B, 1) if walk.step == 1 else (classes, d.B)
+        most = _at_once(call, group, walk, target)
+        parts = 1 if most is None else -(-whole // most)
+        size = whole if most is None else -(-whole // parts)
+        batch = size * other if isinstance(d.B, int) else 1
+        visit = batch * len(group.heads) * walk.tile_q * walk.tile_k
         together = call.options.rows_at_once or rows_at_once(target.platform, walk.rows, visit)
         found.append(Job(group.heads, key_heads, group.pattern, walk, classes, parts, size, together))
     return found
+
+
+def _at_once(call: Call, group: Group, walk: Walk, target: Target) -> int | None:
+    """How many sequences (or classes, of a walk that has them) a visit takes together; None: all of them."""
+    d = call.dims
+    if target.num_devices > 1:  # a loop over parts of an axis that lies on several devices would move all of it
+        return None
+    known = (getattr(call.facts, name) for name in RUN_TIME_FACTS)
+    if at_run_time(call) and any(x is not None and x.shape[0] != 1 for x in known):
+        return 1
+    if not isinstance(d.B, int):
+        return None
+    classes, sizes = group.plan.classes(walk), sizes_for(target.platform, target.device_kind)
+    at_once = sequences_at_once(Heads(classes * d.B, len(group.heads), 1), walk.tile_q, walk.tile_k, sizes)
+    return max(1, at_once if walk.step == 1 else at_once // d.B)
 
 
 def _key_heads(d: Dims, heads: tuple[int, ...]) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ def tangent(call: Call, target: Target, o: Any, lse: Any, along: Diff) -> tuple[
     settled, dtype = slices.settled(call)
     along = jax.tree.map(lambda x: x.astype(dtype), along)
     lse = finite_max(lse)
-    found = groups(call)
+    found = groups(call, target)
     results = [_group(settled, group, target, lse[..., None], along, dtype) for group in found]
     out, total = (joined(found, [result[n] for result in results]) for n in range(2))
     return (out - total[..., None] * o.astype(dtype)).astype(o.dtype), total
