@@ -14,6 +14,7 @@ from attnjax.call import Call, without_hidden_keys
 from attnjax.door import bind
 from attnjax.options import AttendOptions, check_names
 from attnjax.patterns import Pattern, PerHead
+from attnjax.sharded import run_split, split_of
 from attnjax.shapes import Keys, Lse, Output, Queries, Values
 
 
@@ -61,6 +62,13 @@ def attend(
 @functools.partial(jax.jit, static_argnames=("backend",))
 def run(call: Call, backend: str) -> tuple[jax.Array, jax.Array]:
     """(output, log-sum-exp) of a call, whose backend is `settled`; jitted, so that equal options share one trace."""
+    split = split_of(call)
+    if split is not None:
+        return run_split(functools.partial(_run, backend=backend), call, split)
+    return _run(call, backend)
+
+
+def _run(call: Call, backend: str) -> tuple[jax.Array, jax.Array]:
     call = without_hidden_keys(call)
     if backend != "auto" and BACKENDS[backend].plain:
         o, lse = map(checkpoint_name, BACKENDS[backend].forward(call, default_target()), seam.SAVED)

@@ -118,7 +118,7 @@ def per_sequence(job: Job, x: Any) -> Sliced:
         return Sliced(x, None)
     if job.walk.step == 1:
         return _along_batch(job, x)
-    return Sliced(jnp.tile(x, (job.size,) + (1,) * (x.ndim - 1)), None)
+    return Sliced(jnp.repeat(x, job.size, axis=0), None)
 
 
 def cut(job: Job, sliced: Any, g: Any) -> Any:
@@ -132,7 +132,7 @@ def cut(job: Job, sliced: Any, g: Any) -> Any:
             x = lax.dynamic_slice_in_dim(x, g * job.size, job.size, axis)
         if job.walk.step == 1:
             return x
-        x = jnp.moveaxis(x, axis, 0)  # [classes, B, ...] -> [classes * B, ...]
+        x = jnp.moveaxis(x, axis, 1)  # [B, classes, ...] -> [B * classes, ...], split as B is where that is split
         return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
 
     return jax.tree.map(one, sliced, is_leaf=is_sliced)
@@ -144,7 +144,7 @@ def put(job: Job, total: Sliced, x: Any, g: Any, add: bool = False) -> Sliced:
     if axis is None:
         return Sliced(total.x + x if add else x, None)
     if job.walk.step > 1:
-        x = jnp.moveaxis(x.reshape(job.size, -1, *x.shape[1:]), 0, axis)
+        x = jnp.moveaxis(x.reshape(-1, job.size, *x.shape[1:]), 1, axis)
     if job.groups == 1:
         return Sliced(total.x + x if add else x, axis)
     if add:
