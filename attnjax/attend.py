@@ -14,8 +14,8 @@ from attnjax.call import Call, without_hidden_keys
 from attnjax.door import bind
 from attnjax.options import AttendOptions, check_names
 from attnjax.patterns import Pattern, PerHead
-from attnjax.sharded import run_split, split_of
 from attnjax.shapes import Keys, Lse, Output, Queries, Values
+from attnjax.sharded import run_split, split_of
 
 
 @typing.no_type_check

@@ -6,13 +6,14 @@ read travel with the call's others; and whoever asks it maps the trace over the 
 programs are compared by stays the function itself.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.errors import TracerArrayConversionError, TracerIntegerConversionError
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Literal
 
 from attnjax.patterns import Pattern, PerHead
 from attnjax.shapes import to_rank
@@ -41,10 +42,11 @@ class Closed:
 
     def __call__(self, arrays: Arrays, places: tuple[Any, ...], params: Any = None) -> Any:
         """What the function gives at these places, arrays that broadcast, reading these arrays."""
-        floats, others = map(iter, arrays)
+        axes = self._axes | axes_of((arrays, places, params))
+        floats, others = map(iter, vary(arrays, axes - self._axes))  # along the others they vary as when it was traced
         consts = [next(floats if x else others) if isinstance(x, bool) else x for x in self._consts]
-        ask, fixed = jaxpr_as_fun(ClosedJaxpr(self._jaxpr, consts)), jax.tree.leaves(params)
-        places, fixed = vary((places, fixed), self._axes)  # as when it was traced
+        ask, fixed = functools.partial(_evaluated, ClosedJaxpr(self._jaxpr, consts)), jax.tree.leaves(params)
+        places, fixed = vary((places, fixed), axes)
         return _mapped(lambda *numbers: ask(*numbers, *fixed)[0], places)
 
 
@@ -113,6 +115,26 @@ def _closed(
 def _traced(fn: Callable[..., Any], *args: Any) -> ClosedJaxpr:
     """What fn does, traced anew: JAX would remember the trace of fn itself, and what it closes over may change."""
     return jax.make_jaxpr(lambda *args: fn(*args))(*args)
+
+
+def _evaluated(traced: ClosedJaxpr, *args: Any) -> list[Any]:
+    """What the traced function gives, computed in the mesh of whoever asks and not in that of the trace."""
+    jaxpr = traced.jaxpr
+    known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*traced.consts, *args), strict=True))
+
+    def read(x: Any) -> Any:
+        return x.val if isinstance(x, Literal) else known[x]
+
+    for step in jaxpr.eqns:
+        values, inner = list(map(read, step.invars)), step.params.get("jaxpr")
+        values = vary(values, axes_of(values))  # the trace may be of a place where nothing varied
+        if step.primitive.name in ("jit", "pjit") and isinstance(inner, ClosedJaxpr):
+            out = _evaluated(inner, *values)
+        else:
+            out = step.primitive.bind(*values, **step.primitive.get_bind_params(step.params))
+            out = out if step.primitive.multiple_results else [out]
+        known.update(zip(step.outvars, out, strict=True))
+    return list(map(read, jaxpr.outvars))
 
 
 def _mapped(ask: Callable[..., Any], places: tuple[Any, ...]) -> Any:

@@ -1,7 +1,7 @@
 """Arrays that lie on explicit axes of a mesh: each device computes its own sequences and heads, and nothing moves.
 
-`jax.make_mesh` makes explicit axes: types then tell how arrays are split, and operations that would have to move them are
-refused. Sequences and heads know nothing of each other, so the call goes through `jax.shard_map` along them.
+`jax.make_mesh` makes explicit axes: types then tell how arrays are split, and operations that would have to move them
+are refused. Sequences and heads know nothing of each other, so the call goes through `jax.shard_map` along them.
 """
 
 import dataclasses
@@ -91,8 +91,8 @@ def _specs(call: Call, split: Split) -> Call:
     d = call.dims
     if split.shards > 1 and d.K % split.shards and split.shards % d.K:
         raise ValueError(
-            f"q's {d.N} heads are split {split.shards} ways, and {d.K} key heads are neither a multiple nor a divisor of "
-            f"that: some device would need parts of two of them; split along sequences, or over fewer devices"
+            f"q's {d.N} heads are split {split.shards} ways, and {d.K} key heads are neither a multiple nor a "
+            f"divisor of that: some device would need parts of two of them; split along sequences, or over fewer devices"
         )
     whole = jax.tree.map(lambda x: PartitionSpec(*[None] * x.ndim), call)
     keys = _spec(split.batch, (), () if d.K % split.shards else split.heads, ())

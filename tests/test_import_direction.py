@@ -7,7 +7,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 STAGES = (
-    "notebook shapes", "patterns", "segments", "visible", "scores blend rope_scaling turns rope dropout", "tile_sizes walks plan", "cost", "reference", "varying captures", "score_rule options", "call", "plain_form joined_batch sharded",
+    "notebook shapes", "patterns", "segments", "visible", "scores blend rope_scaling turns rope dropout", "tile_sizes walks plan", "cost", "reference", "varying captures", "score_rule options", "call", "tables plain_form joined_batch sharded",
     "backends", "door", "seam", "attend", "explain", "cache", "nn", "models", "heads show cli",
 )  # fmt: skip
 STAGE = {name: number for number, names in enumerate(STAGES) for name in names.split()}

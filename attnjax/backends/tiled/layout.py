@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from attnjax.backends.tiled import tables
+from attnjax import tables
 from attnjax.backends.tiled.jobs import at_run_time
 from attnjax.backends.tiled.stored import Stored, stored
 from attnjax.call import Call
@@ -174,8 +174,9 @@ class Tiled(NamedTuple):
         starts = tuple(jnp.asarray(stretch.starts) for stretch in walk.stretches)
         table = None
         if walk.tiles is not None:
-            known = not at_run_time(self.call)
-            table = tables.planned(walk.tiles) if known else tables.found(self.call, walk, walk.tiles)
+            table = tables.planned(walk.tiles)
+            if at_run_time(self.call):  # all sequences of a visit walk through one table
+                table = tables.found(tables.common(tables.states(self.call, walk, walk.tiles)))
         per_row = positions(walk.rows), starts, () if table is None else table[1:]
         one = self._one_row if together == 1 else self._some_rows
         if together > 1:

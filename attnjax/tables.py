@@ -27,13 +27,13 @@ def planned(tiles: Tiles) -> Table:
     return Table(*(jnp.asarray(x) for x in (tiles.columns, tiles.starts[:-1], tiles.partials, tiles.starts[1:])))
 
 
-def found(call: Call, walk: Walk, tiles: Tiles) -> Table:
-    """The planned tiles less those that positions and segments of one sequence leave empty.
+def states(call: Call, walk: Walk, tiles: Tiles) -> Any:
+    """Codes of `Tile`, int32 [b, rows, columns]: the planned ones, EMPTY where positions and segments leave nothing.
 
-    Every array of facts must have a batch axis of 1.
+    b is B, or 1 where all sequences have the same positions and segments.
     """
-    codes = jnp.asarray(_codes(tiles, walk))
-    rows, cols = codes.shape
+    codes = jnp.asarray(_codes(tiles, walk))[None]
+    _, rows, cols = codes.shape
     row = positions(rows * walk.tile_q), walk.tile_q
     col = positions(cols * tiles.size), tiles.size
     if call.options.plan_by is not None:
@@ -41,17 +41,29 @@ def found(call: Call, walk: Walk, tiles: Tiles) -> Table:
         codes = jnp.where(near, codes, Tile.EMPTY)
     q_ids, k_ids = call.facts.q_ids, call.facts.k_ids
     if q_ids is not None:
-        q, k = _ids(q_ids, rows, row[1]), _ids(k_ids, cols, col[1])
-        (q_low, q_high), (k_low, k_high) = ((low[:, None], high[:, None]) for low, high in (q, k))
-        k_low, k_high = k_low.T, k_high.T
+        q, k = _padded(q_ids, rows, row[1]), _padded(k_ids, cols, col[1])
+        (q_low, q_high), (k_low, k_high) = (_ids(x) for x in (q, k))
+        q_low, q_high, k_low, k_high = q_low[:, :, None], q_high[:, :, None], k_low[:, None], k_high[:, None]
         meet = (q_low <= k_high) & (k_low <= q_high)
         one = (q_low == q_high) & (k_low == k_high) & meet
-        pure = one & _pure(q_ids, rows, row[1])[:, None] & _pure(k_ids, cols, col[1])[None]
+        pure = one & _pure(q)[:, :, None] & _pure(k)[:, None]
         codes = jnp.where(meet, jnp.where(pure, codes, jnp.minimum(codes, Tile.PARTIAL)), Tile.EMPTY)
-    kept, full = (jnp.sum(x, axis=1, dtype=jnp.int32) for x in (codes != Tile.EMPTY, codes == Tile.FULL))
-    columns = jnp.argsort(-codes, axis=1, stable=True).astype(jnp.int32)
-    first = cols * positions(rows)
-    return Table(columns.reshape(-1), first, first + full, first + kept)
+    return codes
+
+
+def common(codes: Any) -> Any:
+    """States [rows, columns] of tiles that all sequences visit together, from those of each."""
+    low, high = codes.min(axis=0), codes.max(axis=0)
+    return jnp.where(low == high, low, jnp.minimum(high, Tile.PARTIAL))
+
+
+def found(codes: Any) -> Table:
+    """The table of states [..., rows, columns], one for each of the leading axes."""
+    rows, cols = codes.shape[-2:]
+    kept, full = (jnp.sum(x, axis=-1, dtype=jnp.int32) for x in (codes != Tile.EMPTY, codes == Tile.FULL))
+    columns = jnp.argsort(-codes, axis=-1, stable=True).astype(jnp.int32)
+    first = jnp.broadcast_to(cols * positions(rows), kept.shape)
+    return Table(columns.reshape(*codes.shape[:-2], rows * cols), first, first + full, first + kept)
 
 
 def _codes(tiles: Tiles, walk: Walk) -> np.ndarray:
@@ -63,17 +75,17 @@ def _codes(tiles: Tiles, walk: Walk) -> np.ndarray:
 
 
 def _ends(x: Any, size: int) -> tuple[Any, Any]:
-    """Smallest and largest position of each tile, from positions [1, length]."""
-    x = x[0].reshape(-1, size)
-    return x.min(axis=1), x.max(axis=1)
+    """Smallest and largest position of each tile [b, tiles], from positions [b, length]."""
+    x = x.reshape(x.shape[0], -1, size)
+    return x.min(axis=2), x.max(axis=2)
 
 
 def _in_reach(call: Call, q: tuple[Any, Any], k: tuple[Any, Any]) -> Any:
-    """Whether a tile may hold a visible pair, by the bounds of the pattern's parts: bool [rows, columns]."""
+    """Whether a tile may hold a visible pair, by the bounds of the pattern's parts: bool [b, rows, columns]."""
     pattern = call.options.pattern
     patterns = dict.fromkeys(pattern.patterns if isinstance(pattern, PerHead) else (pattern,))
-    q_low, q_high, k_low, k_high = q[0][:, None], q[1][:, None], k[0][None], k[1][None]
-    near = jnp.zeros((q_low.shape[0], k_low.shape[1]), bool)
+    q_low, q_high, k_low, k_high = q[0][:, :, None], q[1][:, :, None], k[0][:, None], k[1][:, None]
+    near = jnp.zeros(jnp.broadcast_shapes(q_low.shape, k_low.shape), bool)
     for cell in dict.fromkeys(part.cell for one in patterns for part in one.parts()):
         asked = ((q_high, q_low, cell.q0, cell.q1), (k_high, k_low, cell.k0, cell.k1),
                  (q_high - k_low, q_low - k_high, cell.d0, cell.d1))  # fmt: skip
@@ -86,17 +98,17 @@ def _in_reach(call: Call, q: tuple[Any, Any], k: tuple[Any, Any]) -> Any:
 
 
 def _padded(ids: Any, tiles: int, size: int) -> Any:
-    """Ids [1, length] as [tiles, size]; what is missing is padding."""
-    return jnp.pad(ids[0], (0, tiles * size - ids.shape[1]), constant_values=-1).reshape(tiles, size)
+    """Ids [b, length] as [b, tiles, size]; what is missing is padding."""
+    missing = tiles * size - ids.shape[1]
+    return jnp.pad(ids, ((0, 0), (0, missing)), constant_values=-1).reshape(ids.shape[0], tiles, size)
 
 
-def _ids(ids: Any, tiles: int, size: int) -> tuple[Any, Any]:
+def _ids(x: Any) -> tuple[Any, Any]:
     """Smallest and largest id of each tile, padding left out (an empty range where there is nothing else)."""
-    x = _padded(ids, tiles, size)
     top = jnp.iinfo(jnp.int32).max
-    return jnp.where(x < 0, top, x).min(axis=1), jnp.where(x < 0, -1, x).max(axis=1)
+    return jnp.where(x < 0, top, x).min(axis=2), jnp.where(x < 0, -1, x).max(axis=2)
 
 
-def _pure(ids: Any, tiles: int, size: int) -> Any:
+def _pure(x: Any) -> Any:
     """Whether a tile holds no padding."""
-    return (_padded(ids, tiles, size) >= 0).all(axis=1)
+    return (x >= 0).all(axis=2)
