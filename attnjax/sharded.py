@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 from jax import lax
-from jax.sharding import AxisType, PartitionSpec, reshard
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 
 from attnjax.call import Call
 from attnjax.patterns import PerHead
@@ -81,7 +81,7 @@ def run_split(run: Callable[[Call], tuple[Any, Any]], call: Call, split: Split) 
             call = dataclasses.replace(call, diff=dataclasses.replace(call.diff, k=k, v=v))
         return run(call)
 
-    call = jax.tree.map(reshard, call, specs)
+    call = jax.tree.map(lambda x, spec: reshard(x, NamedSharding(split.mesh, spec)), call, specs)
     out = _spec(split.batch, (), split.heads, ()), _spec(split.batch, (), split.heads)
     return jax.shard_map(part, mesh=split.mesh, in_specs=(specs,), out_specs=out, axis_names=set(split.axes))(call)
 

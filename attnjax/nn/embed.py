@@ -67,7 +67,11 @@ class Embedding(nnx.Module):
         index = jnp.asarray(tokens).astype(jnp.int32)
         # A negative index would count from the end, so it is sent past the end, where "fill" answers NaN.
         index = jnp.where(index < 0, self.vocab_size, index)
-        rows = self.table[...].at[index].get(mode="fill", fill_value=jnp.nan)
+        table = self.table[...]
+        # on explicit axes of a mesh rows lie as tokens do; elsewhere there is nothing to say
+        split = jax.sharding.PartitionSpec(*jax.typeof(index).sharding.spec, jax.typeof(table).sharding.spec[1])
+        where = split if any(split) else None
+        rows = table.at[index].get(mode="fill", fill_value=jnp.nan, out_sharding=where)
         rows = rows.astype(self.dtype)
         return rows if self.scale is None else rows * jnp.asarray(self.scale, self.dtype)
 
