@@ -15,6 +15,7 @@ from attnjax.dropout import check_rate
 from attnjax.nn.cached import check_cached
 from attnjax.nn.inputs import check_sequences
 from attnjax.nn.norm import RMSNorm
+from attnjax.nn.placing import joined
 from attnjax.nn.score_module import ModuleRule
 from attnjax.nn.settings import as_rope, head_sizes, pattern_for
 from attnjax.nn.standing import restarts, standing
@@ -290,7 +291,7 @@ class Attention(nnx.Module):
         return q, k, v
 
     def _combine(self, o: jax.Array) -> jax.Array:
-        return self.out(o.reshape(*o.shape[:-2], self.num_heads * self.head_dim))
+        return joined(self.out, o.reshape(*o.shape[:-2], self.num_heads * self.head_dim))
 
 
 def check_lengths(pattern: Any, T: int, S: int) -> None:

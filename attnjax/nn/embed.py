@@ -11,6 +11,7 @@ from jax.core import Tracer
 from jaxtyping import Float, Int
 
 from attnjax.nn.inputs import check_tokens, check_vectors
+from attnjax.nn.placing import rows_of
 from attnjax.patterns.checks import size_of
 from attnjax.scores import number
 from attnjax.shapes import wide_dtype
@@ -67,11 +68,7 @@ class Embedding(nnx.Module):
         index = jnp.asarray(tokens).astype(jnp.int32)
         # A negative index would count from the end, so it is sent past the end, where "fill" answers NaN.
         index = jnp.where(index < 0, self.vocab_size, index)
-        table = self.table[...]
-        # on explicit axes of a mesh rows lie as tokens do; elsewhere there is nothing to say
-        split = jax.sharding.PartitionSpec(*jax.typeof(index).sharding.spec, jax.typeof(table).sharding.spec[1])
-        where = split if any(split) else None
-        rows = table.at[index].get(mode="fill", fill_value=jnp.nan, out_sharding=where)
+        rows = rows_of(self.table[...], index, mode="fill", fill_value=jnp.nan)
         rows = rows.astype(self.dtype)
         return rows if self.scale is None else rows * jnp.asarray(self.scale, self.dtype)
 

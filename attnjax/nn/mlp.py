@@ -12,6 +12,7 @@ from flax import nnx
 from jaxtyping import Float
 
 from attnjax.nn.inputs import check_vectors
+from attnjax.nn.placing import joined
 from attnjax.patterns.checks import size_of
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
@@ -70,7 +71,7 @@ class SwiGLU(nnx.Module):
     def __call__(self, x: Float[jax.Array, "... d_model"]) -> Float[jax.Array, "... d_model"]:
         """Each vector by itself."""
         check_vectors(x, "this layer's d_model", self.d_model)
-        return self.down(ACTIVATIONS[self.activation](self.gate(x)) * self.up(x))
+        return joined(self.down, ACTIVATIONS[self.activation](self.gate(x)) * self.up(x))
 
 
 def check_activation(name: Any) -> str:
