@@ -16,7 +16,7 @@ from attnjax.patterns.parts import Part
 from attnjax.score_rule import Places, ScoreArrays, ScoreRule
 from attnjax.scores import Precision
 from attnjax.segments import same_segment
-from attnjax.shapes import Dims
+from attnjax.shapes import Dims, is_symbolic
 from attnjax.varying import axes_of, vary
 from attnjax.visible import positions, seen_columns, visible_at
 
@@ -226,10 +226,10 @@ def _take(x: Any, index: Any) -> Any:
 def _any_row(call: Call, mask: Any) -> Any:
     """Which keys some row sees, bool [1 or B, S], a block of rows at a time."""
     d = call.dims
-    col, rows = positions(d.S), min(ROWS, d.T)
+    col, rows = positions(d.S), d.T if is_symbolic(d.T) else min(ROWS, d.T)
     blocks = -(-d.T // rows)
     tall = False  # whether the mask has a row for each query
-    if mask is not None and mask.shape[2] > 1:
+    if mask is not None and mask.shape[2] != 1:
         tall, mask = True, jnp.pad(mask, [(0, 0), (0, 0), (0, blocks * rows - d.T), (0, 0)])
 
     def add(i: Any, seen: Any) -> Any:
@@ -269,7 +269,7 @@ def seen_keys(call: Call) -> Any:
         mask = shown if mask is None else mask & shown
     if o.own_keys and mask is None and o.pattern.sees_itself:
         return facts.k_ids >= 0  # whoever is no padding sees itself
-    at_run_time = o.plan_by is not None or o.pattern.has_rule or (mask is not None and mask.shape[2] > 1)
+    at_run_time = o.plan_by is not None or o.pattern.has_rule or (mask is not None and mask.shape[2] != 1)
     if at_run_time or facts.q_ids is not None:
         return _any_row(call, mask)
     columns = seen_columns(o.pattern, d.T, d.S, o.q_offset)

@@ -16,7 +16,9 @@ from attnjax.options import AttendOptions
 from attnjax.patterns import Full, Pattern, PerHead
 from attnjax.score_rule import ScoreArrays, ScoreRule, rule_of
 from attnjax.scores import Precision, check_precision
-from attnjax.shapes import Dims, broadcasts, check_bool, check_float, check_qkv, compute_dtype, shown, swapped, to_rank
+from attnjax.shapes import (
+    Dims, broadcasts, check_bool, check_float, check_qkv, compute_dtype, is_symbolic, shown, swapped, to_rank,
+)  # fmt: skip
 from attnjax.varying import axes_of
 from attnjax.visible import check_pattern, place_rows, positions
 
@@ -110,6 +112,8 @@ def _place(pattern: Any, dims: Dims, q_offset: Any, segments: Any) -> tuple[dict
         return place, {"plan_by": pattern.hull() if shared else Full(), "own_keys": shared}
     if isinstance(place["q_offset"], int):
         offset = place.pop("q_offset")
+        if is_symbolic(dims.T, dims.S):
+            return place, {"q_offset": offset, "plan_by": Full()}
         return place, {"q_offset": offset, "own_keys": shared and offset == 0}
     return place, {"plan_by": Full()} if pattern.depends_on_positions else {}
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
+from jax.export import is_symbolic_dim
 from jaxtyping import Float
 
 Queries: TypeAlias = Float[Array, "*B T N H"]
@@ -32,6 +33,11 @@ class Dims(NamedTuple):
     H: int
     h: int
     batched: bool
+
+
+def is_symbolic(*sizes: Any) -> bool:
+    """Whether one of these sizes stands for any number, as `jax.export.symbolic_shape` makes them."""
+    return any(map(is_symbolic_dim, sizes))
 
 
 def shown(**arrays: Any) -> str:
@@ -97,6 +103,8 @@ def swapped(q: Any, k: Any, v: Any) -> str:
     if not len(q.shape) == len(k.shape) == len(v.shape) == 4:
         return ""
     (B, N, _, H), (K, S) = q.shape, k.shape[1:3]
+    if is_symbolic(*q.shape, *k.shape):
+        return ""
     fits = k.shape == (B, K, S, H) and v.shape[:3] == (B, K, S) and 0 < K < S and N % K == 0
     hint = "; they look like [B, heads, length, size], and here length comes before heads: x.swapaxes(1, 2)"
     return hint if fits else ""

@@ -92,7 +92,7 @@ def _specs(call: Call, split: Split) -> Call:
     if split.shards > 1 and d.K % split.shards and split.shards % d.K:
         raise ValueError(
             f"q's {d.N} heads are split {split.shards} ways, and {d.K} key heads are neither a multiple nor a "
-            f"divisor of that: some device would need parts of two of them; split along sequences, or over fewer devices"
+            f"divisor of that: some device would need parts of two; split along sequences, or over fewer devices"
         )
     whole = jax.tree.map(lambda x: PartitionSpec(*[None] * x.ndim), call)
     keys = _spec(split.batch, (), () if d.K % split.shards else split.heads, ())

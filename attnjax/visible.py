@@ -12,9 +12,9 @@ from jax.core import Tracer
 from jaxtyping import Bool, Float, Int
 
 from attnjax.patterns import Pattern, PerHead, Tile, shipped
-from attnjax.patterns.checks import LARGEST, integer, lengths
+from attnjax.patterns.checks import LARGEST, integer, lengths, offset_of
 from attnjax.segments import Segments, restarted, runs, same_segment
-from attnjax.shapes import check_bool, to_int32, to_rank
+from attnjax.shapes import check_bool, is_symbolic, to_int32, to_rank
 
 for _pattern in (Pattern, PerHead):
     jax.tree_util.register_static(_pattern)
@@ -83,11 +83,14 @@ def place_rows(
     restart = segments is not None and segments.positions == "segment"
     if restart and q_offset is not None:
         raise ValueError('positions="segment" places every row by itself: leave q_offset out')
+    S = T if S is None else S
+    known = not is_symbolic(T, S)
     if not hasattr(q_offset, "shape") or isinstance(q_offset, np.generic):
-        T, S, offset = lengths(T, S, q_offset, pattern.depends_on_positions and not restart)
+        depends = pattern.depends_on_positions and not restart
+        T, S, offset = lengths(T, S, q_offset, depends) if known else (T, S, offset_of(T, S, q_offset, depends))
         check_reach(offset, T, S)
     else:
-        T, S = integer("T", T, 0), integer("S", T if S is None else S, 0)
+        T, S = (integer("T", T, 0), integer("S", S, 0)) if known else (T, S)
         offset: Any = q_offset
         if not jnp.issubdtype(offset.dtype, jnp.integer) or offset.ndim > 1:
             raise TypeError(
@@ -97,9 +100,9 @@ def place_rows(
             raise ValueError(f"q_offset{tuple(offset.shape)} must be one int or one per sequence, [{B}]")
         if not isinstance(offset, jax.ShapeDtypeStruct):
             offset = jnp.atleast_1d(to_int32("q_offset", offset))
-            known = np.asarray([0] if isinstance(q_offset, Tracer) or not offset.size else q_offset)
-            check_reach(int(known.min()), T, S)
-            check_reach(int(known.max()), T, S)
+            reach = np.asarray([0] if isinstance(q_offset, Tracer) or not offset.size else q_offset)
+            check_reach(int(reach.min()), T, S)
+            check_reach(int(reach.max()), T, S)
     place: dict[str, Any] = {"q_offset": offset}
     if segments is not None:
         ids = segments.ids(B, T, S)
@@ -113,7 +116,8 @@ def place_rows(
 
 def check_reach(offset: int, T: int, S: int) -> None:
     """Raises a ValueError if rows of a call stand beyond what int32 counts."""
-    if abs(offset) + max(T, S) > LARGEST:
+    sizes = [size for size in (T, S) if not is_symbolic(size)]
+    if abs(offset) + max(sizes, default=0) > LARGEST:
         raise ValueError(f"q_offset={offset} with T={T} and S={S} leaves the range of int32 positions, +-{LARGEST}")
 
 

@@ -20,6 +20,7 @@ import jax
 
 from attnjax.call import Call, Diff
 from attnjax.plan import Plan
+from attnjax.shapes import is_symbolic
 from attnjax.tile_sizes import UNJITTED, small_scores
 
 PLATFORMS = "cpu", "cuda", "rocm", "tpu"  # as JAX names what a program is lowered for
@@ -112,6 +113,8 @@ def target_of(device: Any, num_devices: int = 1) -> Target:
 def is_small(call: Call, target: Target) -> tuple[bool, str]:
     """Whether computing all scores at once is faster there than visiting tiles, and why."""
     d, most = call.dims, small_scores(target.platform)
+    if is_symbolic(d.T, d.S):
+        return True, f"T x S = {d.T} x {d.S} stands for any number of"
     size, what = d.T * d.S, f"T x S = {d.T} x {d.S} is"
     config: Any = jax.config
     if config.jax_disable_jit:  # loops over tiles then run in Python, hundreds of times slower

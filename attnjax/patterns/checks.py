@@ -77,12 +77,17 @@ def lengths(T: object, S: object, q_offset: object, depends_on_positions: bool) 
     """
     T = integer("T", T, 0)
     S = T if S is None else integer("S", S, 0)
+    return T, S, offset_of(T, S, q_offset, depends_on_positions)
+
+
+def offset_of(T: int, S: int, q_offset: object, depends_on_positions: bool) -> int:
+    """The offset as an int; lengths may stand for any number here. Raises as `lengths`."""
     if q_offset is not None:
-        return T, S, integer("q_offset", q_offset, traced="it must be an int here; attend and visible take an array")
+        return integer("q_offset", q_offset, traced="it must be an int here; attend and visible take an array")
     if T != S and depends_on_positions:
         raise ValueError(
             f"T={T} queries and S={S} keys: this pattern depends on positions, so say where query 0 sits: "
             f"q_offset={S - T} (S - T) aligns the ends as flash-attn does, q_offset=0 aligns the starts as "
             "jax.nn does"
         )
-    return T, S, 0
+    return 0

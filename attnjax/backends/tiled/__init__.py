@@ -13,15 +13,17 @@ from attnjax.backends.tiled.forward import forward as forward
 from attnjax.backends.tiled.jobs import groups
 from attnjax.backends.tiled.tangent import tangent as tangent
 from attnjax.call import Call
-from attnjax.shapes import compute_dtype
+from attnjax.shapes import compute_dtype, is_symbolic
 from attnjax.tile_sizes import Heads, sequences_at_once
 
 plain = False
 
 
 def why_not(call: Call, target: Target) -> str | None:
-    """It needs at least one tile."""
+    """It needs at least one tile, and lengths to plan them for."""
     d = call.dims
+    if is_symbolic(d.T, d.S):
+        return f"T={d.T} and S={d.S} stand for any number, and tiles are planned for a known one; 'dense' takes any"
     if 0 in (d.B, d.T, d.S, d.N, d.h):
         return f"an axis has size 0 (B={d.B} T={d.T} S={d.S} N={d.N} h={d.h}), so there is no tile"
     return None

@@ -6,7 +6,7 @@ from attnjax.backends.base import Target
 from attnjax.call import Call
 from attnjax.patterns import PerHead
 from attnjax.plan import Plan, plan
-from attnjax.shapes import Dims
+from attnjax.shapes import Dims, is_symbolic
 from attnjax.tile_sizes import RUN_TIME, Heads, rows_at_once, sequences_at_once, sizes_for
 from attnjax.walks import Walk
 
@@ -61,7 +61,7 @@ def _plan(call: Call, pattern: Any, heads: tuple[int, ...], target: Target) -> P
     tile = o.tile
     if tile is None and at_run_time(call):
         tile = min(RUN_TIME, d.T), min(RUN_TIME, d.S)
-    batch = d.B if isinstance(d.B, int) else 1  # a symbolic one says nothing about the best tiles
+    batch = 1 if is_symbolic(d.B) else d.B  # a symbolic one says nothing about the best tiles
     many = Heads(batch, len(heads), len(heads) // len(_key_heads(d, heads)))
     masked = call.mask is not None or o.plan_by is not None
     sizes = sizes_for(target.platform, target.device_kind)
@@ -77,8 +77,8 @@ def jobs(call: Call, group: Group, target: Target) -> list[Job]:
         whole, other = (d.B, 1) if walk.step == 1 else (classes, d.B)
         most = _at_once(call, group, walk, target)
         parts = 1 if most is None else -(-whole // most)
-        size = whole if most is None else -(-whole // parts)
-        batch = size * other if isinstance(d.B, int) else 1
+        size = whole if most is None else 1 if most == 1 else -(-whole // parts)
+        batch = 1 if is_symbolic(d.B) else size * other
         visit = batch * len(group.heads) * walk.tile_q * walk.tile_k
         together = call.options.rows_at_once or rows_at_once(target.platform, walk.rows, visit)
         found.append(Job(group.heads, key_heads, group.pattern, walk, classes, parts, size, together))
@@ -93,7 +93,7 @@ def _at_once(call: Call, group: Group, walk: Walk, target: Target) -> int | None
     known = (getattr(call.facts, name) for name in RUN_TIME_FACTS)
     if at_run_time(call) and any(x is not None and x.shape[0] != 1 for x in known):
         return 1
-    if not isinstance(d.B, int):
+    if is_symbolic(d.B):
         return None
     classes, sizes = group.plan.classes(walk), sizes_for(target.platform, target.device_kind)
     at_once = sequences_at_once(Heads(classes * d.B, len(group.heads), 1), walk.tile_q, walk.tile_k, sizes)

@@ -55,12 +55,12 @@ def laid_out(job: Job, x: Any, keys: bool = False, fill: float = 0.0) -> Sliced:
 def scores(call: Call, job: Job, x: Any) -> Sliced:
     """bias or mask [B|1, N|1, T|1, S|1] of the call: the job's heads, [classes, b, n, rows|1, rows|1] with classes."""
     d, walk = call.dims, job.walk
-    if x.shape[1] > 1 and job.heads != tuple(range(d.N)):
+    if x.shape[1] != 1 and job.heads != tuple(range(d.N)):
         x = x[:, jnp.asarray(job.heads)]
     if walk.step == 1:
-        return _along_batch(job, x) if x.shape[0] > 1 else Sliced(x, None)
-    tall, wide = x.shape[2] > 1, x.shape[3] > 1
-    if not (tall or wide or x.shape[0] > 1):
+        return _along_batch(job, x) if x.shape[0] != 1 else Sliced(x, None)
+    tall, wide = x.shape[2] != 1, x.shape[3] != 1
+    if not (tall or wide or x.shape[0] != 1):
         return Sliced(x, None)
     x = _classes(x, 3, walk.S, walk.shift, job) if wide else x[..., None]
     x = _classes(x, 2, walk.T, 0, job) if tall else x[:, :, :, None]
@@ -128,7 +128,7 @@ def cut(job: Job, sliced: Any, g: Any) -> Any:
         x, axis = leaf.x, leaf.axis
         if axis is None:
             return x
-        if job.groups > 1:
+        if job.groups != 1:
             x = lax.dynamic_slice_in_dim(x, g * job.size, job.size, axis)
         if job.walk.step == 1:
             return x
