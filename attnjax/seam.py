@@ -32,7 +32,7 @@ from attnjax.visible import positions
 SAVED = "attnjax_output", "attnjax_lse"  # names under which `jax.checkpoint` may keep what a derivative needs
 PLAIN_ROWS = 128  # queries that the plain form takes at once
 BROADCASTING = ("bias", "mask", "q_offset", "q_ids", "k_ids", "q_pos", "k_pos", "seed", "heads")  # B or 1
-WITHOUT_BATCH = ("params", "closed", "of_rules", "of_score_fn")  # what functions of the call read: any shapes
+WITHOUT_BATCH = ("score", "of_rules", "of_score_fn")  # what functions of the call read: any shapes
 
 
 class Static(NamedTuple):
@@ -226,10 +226,10 @@ def _tangent_batch(args: Any, axes: Any, *, static: Static, tree: Any) -> Any:
 
 
 def _names(tree: Any) -> list[str]:
-    """For each operand the field that holds it ('o' and 'lse' for the last two)."""
+    """For each operand the field that holds it ('o' and 'lse' for the last two); the bias has a name of its own."""
     along, diff, facts, _, _ = tree.unflatten(range(tree.num_leaves))
     paths = [path for part in (along, diff, facts) for path, _ in jax.tree_util.tree_leaves_with_path(part)]
-    return [path[path[0].name == "score"].name for path in paths] + ["o", "lse"]
+    return ["bias" if jax.tree_util.keystr(path) == ".score.bias" else path[0].name for path in paths] + ["o", "lse"]
 
 
 tangent_p.def_impl(jax.jit(_tangent, static_argnames=("static", "tree")))

@@ -1,5 +1,6 @@
 """The score rule: its order by hand, on a whole call and tile by tile, and what it refuses."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -96,6 +97,16 @@ def test_a_score_fn_that_is_not_elementwise_is_refused(backend):
 def test_wrong_options_are_named(error, match, options):
     with pytest.raises(error, match=match):
         rule_of(options, 8, jnp.float32)
+
+
+def test_params_of_any_name_and_shape_are_read_whole_by_every_row_of_a_batch():
+    """A leaf of score_params that is called bias is none: under vmap it has no batch axis to join."""
+    q, params = jnp.asarray(draw(3, B, 8, N, 4)), {"bias": jnp.asarray(SLOPES), "table": jnp.asarray(draw(5, N, 7))}
+    rescore = lambda s, i, j, h, p: alibi(s, i, j, h, p["bias"]) + p["table"][2, h, 3]
+    loss = lambda q, p: jnp.sum(jnp.sin(aj.attend(q, q, q, aj.Causal(), score_fn=rescore, score_params=p, backend="tiled")))
+    mapped = jax.vmap(jax.grad(loss, (0, 1)), (0, None))(q, params)
+    each = [jax.grad(loss, (0, 1))(x, params) for x in q]
+    chex.assert_trees_all_close(mapped, jax.tree.map(lambda *x: jnp.stack(x), *each), rtol=1e-4, atol=1e-5)
 
 
 def test_a_rule_says_what_attend_takes():
