@@ -19,8 +19,9 @@ def test_an_older_folder_loads_and_gives_the_numbers_that_it_gave(version, tmp_p
     folder = GOLDEN / f"saved_v{version}"
     model = models.load(folder)
     golden = np.load(folder / "logits.npz")
-    # The same program on the same weights; another compiler may round the sums otherwise.
-    np.testing.assert_allclose(logits(model, golden["tokens"]), golden["logits"], rtol=2e-5, atol=2e-6)
+    # The same program on the same weights; another compiler may round the sums otherwise, and a sum of large terms may be small.
+    rounding = 4e-6 * np.abs(golden["logits"]).max()
+    np.testing.assert_allclose(logits(model, golden["tokens"]), golden["logits"], rtol=0, atol=rounding)
     models.save(model, tmp_path)
     again = models.load(tmp_path)
     assert again.config == model.config and bits(again) == bits(model)
