@@ -7,6 +7,7 @@ from attnjax.blend import weights as weights
 from attnjax.cache import Cache as Cache
 from attnjax.cost import cost as cost
 from attnjax.explain import explain as explain
+from attnjax.options import ArrayOptions as ArrayOptions
 from attnjax.options import AttendOptions as AttendOptions
 from attnjax.options import RuleOptions as RuleOptions
 from attnjax.options import ScoreOptions as ScoreOptions

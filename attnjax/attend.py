@@ -52,7 +52,7 @@ def attend(
         >>> aj.attend(q, k, v, aj.Window(4) | aj.Sink(1)).shape
         (2, 16, 4, 8)
     """
-    check_names(options, AttendOptions, "attend", ("backend", "return_lse"))
+    check_names(options, AttendOptions, "attend", attend)
     call, dims = bind(q, k, v, pattern, **options)
     o, lse = run(call, settled(call, backend))
     o, lse = (o, lse) if dims.batched else (o[0], lse[0])

@@ -85,7 +85,7 @@ def explain(
         >>> why.backend, why.tiles, round(why.waste, 2)
         ('tiled', {'full': 0, 'partial': 64}, 1.29)
     """
-    check_names(options, AttendOptions, "explain", ("backend", "platform"))
+    check_names(options, AttendOptions, "explain", explain)
     (call, _), target = bind(q, k, v, pattern, **options), default_target(platform)
     name, reasons = choose(call, backend, target)
     work = BACKENDS[name].work(call, target)

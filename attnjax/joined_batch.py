@@ -10,7 +10,7 @@ from jax.extend.core import Primitive
 from attnjax.call import Diff
 
 BROADCASTING = ("bias", "mask", "q_offset", "q_ids", "k_ids", "q_pos", "k_pos", "seed", "heads")  # B or 1
-WITHOUT_BATCH = ("params", "closed", "of_rules", "of_score_fn")  # what functions of the call read: any shapes
+WITHOUT_BATCH = ("score", "of_rules", "of_score_fn")  # what functions of the call read: any shapes
 
 
 def joined_batch(p: Primitive, args: Any, axes: Any, *, tree: Any, **parameters: Any) -> Any:
@@ -60,6 +60,13 @@ def _names(tree: Any) -> tuple[list[str], int]:
     names: list[str] = []
     for x in operands:
         paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(x)]
-        names += [path[path[0].name == "score"].name for path in paths] if paths != [()] else [""]
+        names += [_name(path) for path in paths]
     assert isinstance(operands[0], Diff)
     return names, len(jax.tree.leaves(operands[0]))
+
+
+def _name(path: Any) -> str:
+    """Of the arrays of the score rule, only the bias has a name of its own."""
+    if not path:
+        return ""
+    return "bias" if jax.tree_util.keystr(path) == ".score.bias" else path[0].name

@@ -4,6 +4,8 @@ A function that passes options on declares `**options: Unpack[AttendOptions]`, s
 """
 
 import difflib
+import functools
+import inspect
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
@@ -38,21 +40,33 @@ class RuleOptions(TypedDict, total=False):
     precision: Precision
 
 
-class ScoreOptions(RuleOptions, total=False):
-    """`RuleOptions`, and arrays without a length: options of `attend`, `Cache.step` and each call of `nn.Attention`.
+class ArrayOptions(TypedDict, total=False):
+    """Arrays that scores are made with, without a length: options of `attend` and `Cache.step`, and of each call of
+    `nn.Attention`.
 
     score_params: arrays for `score_fn`, any tree; differentiable.
     sink_logits: [N], logits that join each softmax without a value (gpt-oss 2025), neither scaled nor capped.
 
     Example:
         >>> import attnjax as aj, jax.numpy as jnp
-        >>> x, sinks = jnp.ones((8, 2, 4)), aj.ScoreOptions(sink_logits=jnp.zeros(2))
-        >>> aj.attend(x, x, x, aj.Causal(), **sinks)[0, 0, 0]  # exp(2) of exp(2) + exp(0)
-        Array(0.8807971, dtype=float32)
+        >>> x, sinks = jnp.ones((8, 2, 4)), aj.ArrayOptions(sink_logits=jnp.zeros(2))
+        >>> round(float(aj.attend(x, x, x, aj.Causal(), **sinks)[0, 0, 0]), 4)  # exp(2) of exp(2) + exp(0)
+        0.8808
     """
 
     score_params: Any
     sink_logits: Float[Array, "N"] | None
+
+
+class ScoreOptions(RuleOptions, ArrayOptions, total=False):
+    """`RuleOptions` and `ArrayOptions`: everything that `Cache.step` takes of them.
+
+    Example:
+        >>> import attnjax as aj, jax.numpy as jnp
+        >>> x, both = jnp.ones((8, 2, 4)), aj.ScoreOptions(scale=1.0, sink_logits=jnp.zeros(2))
+        >>> aj.attend(x, x, x, aj.Causal(), **both).shape
+        (8, 2, 4)
+    """
 
 
 class AttendOptions(ScoreOptions, total=False):
@@ -86,11 +100,21 @@ class AttendOptions(ScoreOptions, total=False):
     dropout_shared: bool
 
 
-def check_names(options: Mapping[str, Any], known: type, where: str, more: tuple[str, ...] = ()) -> None:
-    """Raises a TypeError for a name that is no option of `where`: neither of the typed dict `known` nor of `more`."""
-    names = (*typing.get_type_hints(known), *more)
+@functools.cache
+def names(options: type) -> tuple[str, ...]:
+    """The names of a typed dict, inherited ones included."""
+    return tuple(typing.get_type_hints(options))
+
+
+def check_names(options: Mapping[str, Any], known: type, where: str, door: Callable[..., Any]) -> None:
+    """Raises a TypeError for a name that is no option of `where`: not of the typed dict `known`, nor a parameter of
+    `door`, the function that takes them."""
     for name in options:
-        if name not in names:
-            near = difflib.get_close_matches(name, names, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"{where} got an unexpected keyword argument {name!r}{hint} It takes {', '.join(names)}")
+        if name not in names(known):
+            parameters = inspect.signature(door).parameters.values()
+            own = [x.name for x in parameters if x.kind is not x.VAR_KEYWORD and x.name != "self"]
+            near = difflib.get_close_matches(name, (*own, *names(known)), 1)
+            way_out = f"did you mean {near[0]!r}? It takes" if near else "it takes"
+            raise TypeError(
+                f"{where} got an unexpected keyword argument {name!r}; {way_out} {', '.join((*own, *names(known)))}"
+            )

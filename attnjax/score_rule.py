@@ -71,15 +71,15 @@ class ScoreRule:
         """
         s = capped(dots, self.soft_cap)
         if self.score_fn is not None:
-            s = self._rescored(s, at(), arrays, fixed)
+            s = self._rescored(self.score_fn, s, at(), arrays, fixed)
         if arrays.bias is None:
             return s
         bias = arrays.bias.astype(s.dtype)
         return jnp.where(jnp.isneginf(bias), -jnp.inf, s + bias)
 
-    def _rescored(self, s: Any, at: Places, arrays: ScoreArrays, fixed: Arrays) -> Any:
+    def _rescored(self, fn: Callable[..., Any], s: Any, at: Places, arrays: ScoreArrays, fixed: Arrays) -> Any:
         if self.closed is None:
-            new = self.score_fn(s, *at, arrays.params)  # type: ignore[misc]  # asked only where there is one
+            new = fn(s, *at, arrays.params)
         else:
             new = self.closed(fixed._replace(floats=fixed.floats or arrays.closed), (s, *at), arrays.params)
         if getattr(new, "shape", None) != s.shape:

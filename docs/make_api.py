@@ -82,7 +82,7 @@ def parameters(args: ast.arguments) -> Iterator[str]:
         yield "*" if args.vararg is None else f"*{args.vararg.arg}"
     yield from map(parameter, args.kwonlyargs, args.kw_defaults)
     if args.kwarg:
-        yield f"**{args.kwarg.arg}"
+        yield f"**{parameter(args.kwarg, None)}"
 
 
 def parameter(arg: ast.arg, default: ast.expr | None) -> str:

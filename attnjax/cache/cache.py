@@ -189,7 +189,7 @@ class Cache:
         checks.check_chunk(self, q, k, v)
         lengths = checks.check_lengths(lengths, self.batch, k.shape[1])
         refused = self.refusals(k.shape[1], lengths)
-        check_names(options, ScoreOptions, "Cache.step", ("lengths", "backend", "return_weights"))
+        check_names(options, ScoreOptions, "Cache.step", Cache.step)
         (B, T, N, H), (K, h) = q.shape, v.shape[2:]
         check_heads(N, K, shown(q=q, k=k, v=v))
         dims = Dims(B, T, self.slots.size + T, N, K, H, h, True)

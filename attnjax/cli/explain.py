@@ -13,7 +13,7 @@ NAME = "explain"
 HELP = "say which backend would compute a call, in which tiles, with how many scores and how much memory"
 EXAMPLES = """examples:
   attnjax explain "window(4096) | sink(4)" --length 32768 --heads 32 --kv-heads 8 --head-dim 128 --dtype bfloat16
-  attnjax explain "causal()" --length 4096 --backend dense
+  attnjax explain "causal()" --length 1 --keys 4096 --q-offset 4095
 """
 DTYPES = "float32", "bfloat16", "float16"
 

@@ -16,7 +16,7 @@ from attnjax.nn.settings import head_sizes, pattern_for
 from attnjax.patterns.checks import size_of
 from attnjax.rope import Rope
 from attnjax.rope_scaling import Scaling
-from attnjax.scores import check_soft_cap, number
+from attnjax.scores import check_precision, check_soft_cap, number
 from attnjax.shapes import wide_dtype
 
 MOST_LAYERS = 2**16  # a letter for each is kept
@@ -48,6 +48,7 @@ class Config:
         qk_norm_eps: its eps.
         scale: factor on q.k; None means 1 / sqrt(head_dim).
         soft_cap: caps the attention scores; None leaves them.
+        precision: of the attention's matrix products: None, "default", "high" or "highest", as in `attend`.
         use_bias, out_bias: biases in the attention, see `nn.Attention`.
         learned_sinks: a learned logit per head joins every softmax, see `nn.Attention`.
         dropout_rate: share of the attention weights dropped in a call with `deterministic=False`.
@@ -91,6 +92,7 @@ class Config:
     qk_norm_eps: float = 1e-6
     scale: float | None = None
     soft_cap: float | None = None
+    precision: str | None = None
     use_bias: bool = False
     out_bias: bool | None = None
     learned_sinks: bool = False
@@ -114,6 +116,8 @@ class Config:
         for name in ("dtype", "param_dtype"):
             object.__setattr__(self, name, _float_dtype(name, getattr(self, name)))
         self._check_numbers()
+        precision: Any = check_precision(self.precision)  # other spellings are one value
+        object.__setattr__(self, "precision", None if precision is None else precision.name.lower())
         check_activation(self.activation)
         if not isinstance(self.layout, str) or not self.layout:
             raise ValueError(f"layout={shown(self.layout)} must be a string of letters such as 'LLLLLG'")

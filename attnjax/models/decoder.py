@@ -272,6 +272,7 @@ def make_attention(config: Config, letter: str, rngs: nnx.Rngs) -> Attention:
         qk_norm_eps=config.qk_norm_eps,
         scale=config.scale,
         soft_cap=config.soft_cap,
+        precision=config.precision,
         use_bias=config.use_bias,
         out_bias=config.out_bias,
         learned_sinks=config.learned_sinks,

@@ -16,13 +16,14 @@ from attnjax.patterns import Pattern, PerHead, parse
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 # To be raised whenever Config gains a field; a reader of older versions then says what stood for it.
-FORMAT, FORMAT_VERSION = "attnjax", 2
+FORMAT, FORMAT_VERSION = "attnjax", 3
 # What models meant that were written before there were these fields: version -> fields that came after it.
 BEFORE: dict[int, dict[str, Any]] = {
     1: {
         "qk_norm_eps": 1e-6, "scale": None, "use_bias": False, "out_bias": None, "activation": "silu",
         "mlp_bias": False, "post_norms": False, "embedding_scale": None, "logits_soft_cap": None,
     },
+    2: {"precision": None},
 }  # fmt: skip
 KEYS = ("format", "format_version", "library_version", "weights_sha256", "config")
 LEGEND_LIMIT = 1 << 16  # letters of all patterns; reading a million would take half a minute

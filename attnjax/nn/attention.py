@@ -20,7 +20,7 @@ from attnjax.nn.score_module import ModuleRule
 from attnjax.nn.settings import as_rope, head_sizes, pattern_for
 from attnjax.nn.standing import restarts, standing
 from attnjax.nn.weights import attention_weights, check_size, holding_weights
-from attnjax.options import RuleOptions, ScoreOptions, check_names
+from attnjax.options import ArrayOptions, RuleOptions, check_names, names
 from attnjax.patterns import Pattern, PerHead
 from attnjax.rope import Rope
 from attnjax.score_rule import rule_of
@@ -126,7 +126,7 @@ class Attention(nnx.Module):
         rngs: nnx.Rngs,
         **options: Unpack[RuleOptions],
     ):
-        check_names(options, RuleOptions, "nn.Attention")
+        check_names(options, RuleOptions, "nn.Attention", Attention.__init__)
         D, N, K, H = head_sizes(d_model, num_heads, num_kv_heads, head_dim)
         self.d_model, self.num_heads, self.num_kv_heads, self.head_dim = D, N, K, H
         self.pattern = pattern_for(pattern, N)
@@ -163,7 +163,7 @@ class Attention(nnx.Module):
         dropout_key: jax.Array | None = None,
         return_weights: bool = False,
         backend: str = "auto",
-        **options: Unpack[ScoreOptions],
+        **options: Unpack[ArrayOptions],
     ) -> Float[Array, "... T D"] | WithWeights:
         """Attends from x to itself, or to `kv` (cross attention).
 
@@ -178,8 +178,7 @@ class Attention(nnx.Module):
                 0, 1, 2, ... In self attention the keys stand there too; rows of `kv` count from 0.
             segments: documents packed into one row, padding or lengths; see `Segments`. Its positions="segment"
                 restarts pattern and rope at every document, but for the rows that `positions` places.
-            mask: True = may look, broadcast to [B, N, T, S]; narrows the pattern.
-            bias: floating, broadcast to [B, N, T, S], added to the scores; -inf hides.
+            mask, bias: as in `attend`, broadcast to [B, N, T, S]; True in a mask = may look, and narrows the pattern.
             cache: from `init_cache` or an earlier call; x are the next T tokens of each row. Excludes kv, mask, bias,
                 positions and dropout; segments may only be the rows' lengths, `Segments.from_lengths(q=)`.
             deterministic: True switches dropout off.
@@ -187,7 +186,7 @@ class Attention(nnx.Module):
                 share a key drop the same pairs, so fold the layer's number into it.
             return_weights: also return the attention weights, after dropout. Runs dense, whatever the length.
             backend: as in `attend`.
-            options: score_params and sink_logits, as `ScoreOptions` says (how scores are made was said to the layer).
+            options: score_params and sink_logits, as `ArrayOptions` says (how scores are made was said to the layer).
 
         Returns:
             y, (y, cache), (y, weights) or (y, cache, weights), as named tuples.
@@ -204,14 +203,12 @@ class Attention(nnx.Module):
         if not restarts(segments):
             check_lengths(self.pattern, q.shape[-3], k.shape[-3])
         rate = 0.0 if deterministic else self.dropout_rate
-        more = dict(
-            mask=mask, bias=bias, segments=segments, dropout_rate=rate, dropout_key=dropout_key if rate else None
-        )  # fmt: skip
+        key = dropout_key if rate else None
+        given = scored | dict(mask=mask, bias=bias, segments=segments, dropout_rate=rate, dropout_key=key)
         if not return_weights:
-            return self._combine(attend(q, k, v, self.pattern, backend=backend, **scored, **more))
-        backend = holding_weights(backend)
-        weights = attention_weights(q, k, v, self.pattern, **scored, **more)
-        return WithWeights(self._combine(attend(q, k, v, self.pattern, backend=backend, **scored, **more)), weights)
+            return self._combine(attend(q, k, v, self.pattern, backend=backend, **given))
+        backend, weights = holding_weights(backend), attention_weights(q, k, v, self.pattern, **given)
+        return WithWeights(self._combine(attend(q, k, v, self.pattern, backend=backend, **given)), weights)
 
     def scored(self, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """How this layer makes scores, as `attend` takes it, with what a call may add.
@@ -222,9 +219,9 @@ class Attention(nnx.Module):
         """
         options = dict(options or {})
         for name in options:
-            if name in typing.get_type_hints(RuleOptions):
+            if name in names(RuleOptions):
                 raise TypeError(f"{name}= was fixed when the layer was made: nn.Attention(..., {name}=)")
-        check_names(options, ScoreOptions, "a call of nn.Attention")
+        check_names(options, ArrayOptions, "a call of nn.Attention", Attention.__call__)
         found: Any = self.rule.options | {"precision": self.precision} | options
         for own, name in ((self.sinks, "sink_logits"), (self.score_module, "score_params")):
             if own is not None and options.get(name) is not None:

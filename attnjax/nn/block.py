@@ -1,17 +1,18 @@
 """One layer of a decoder."""
 
 import typing
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float, Num
+from jaxtyping import Array, Bool, Float, Num
 
 from attnjax.cache import Cache
 from attnjax.nn.attention import Attention, WithCache, WithCacheAndWeights, WithWeights
 from attnjax.nn.mlp import SwiGLU
 from attnjax.nn.norm import RMSNorm
+from attnjax.options import ArrayOptions
 from attnjax.segments import Segments
 
 
@@ -70,11 +71,14 @@ class Block(nnx.Module):
         *,
         positions: Num[Array, "... T"] | None = None,
         segments: Segments | None = None,
+        mask: Bool[Array, "..."] | None = None,
+        bias: Float[Array, "..."] | None = None,
         cache: Cache | None = None,
         deterministic: bool = True,
         dropout_key: jax.Array | None = None,
         return_weights: bool = False,
         backend: str = "auto",
+        **options: Unpack[ArrayOptions],
     ) -> Float[Array, "B T D"] | WithCache | WithWeights | WithCacheAndWeights:
         """One layer; options and results are those of `Attention`.
 
@@ -82,8 +86,9 @@ class Block(nnx.Module):
         """
         rows = positions if self.attention.rope is not None else None
         found = self.attention(
-            self.attention_norm(x), positions=rows, segments=segments, cache=cache, deterministic=deterministic,
-            dropout_key=dropout_key, return_weights=return_weights, backend=backend,
+            self.attention_norm(x), positions=rows, segments=segments, mask=mask, bias=bias, cache=cache,
+            deterministic=deterministic, dropout_key=dropout_key, return_weights=return_weights, backend=backend,
+            **options,
         )  # fmt: skip
         plain = cache is None and not return_weights
         x = x.astype(self.dtype) + _after(self.attention_post_norm, found if plain else found.y)

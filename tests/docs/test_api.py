@@ -55,7 +55,7 @@ def test_sections_become_markdown():
 
 
 def test_a_signature_spells_array_types_and_the_bare_star():
-    (node,) = ast.parse("def f(q: Queries, n: int = 2, *, mask=None) -> Output: pass").body
+    (node,) = ast.parse("def f(q: Queries, n: int = 2, *, mask=None, **o: Unpack[Options]) -> Output: pass").body
     assert make_api.signature("aj.f", node, False) == (
-        'aj.f(q: Float[Array, "*B T N H"], n: int = 2, *, mask=None) -> Float[Array, "*B T N h"]'
+        'aj.f(q: Float[Array, "*B T N H"], n: int = 2, *, mask=None, **o: Unpack[Options]) -> Float[Array, "*B T N h"]'
     )

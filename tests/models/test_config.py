@@ -3,11 +3,13 @@
 import dataclasses
 import pickle
 
+import jax
 import jax.numpy as jnp
 import pytest
+from flax import nnx
 
 from attnjax import nn
-from attnjax.models import Config
+from attnjax.models import Config, Decoder
 from attnjax.models.layout import layer_letters
 from attnjax.patterns import Causal, PerHead, Sink, Window
 
@@ -63,6 +65,16 @@ def test_theta_per_letter_and_none_for_no_rotation():
     assert config.rope("L").theta == 1e4 and config.rope("G") is None
     assert Config(**SMALL, theta=None).rope("G") is None
     assert hash(config) == hash(dataclasses.replace(config))
+
+
+def test_precision_reaches_every_layer_and_is_one_value_however_it_is_spelled():
+    config = Config(**SMALL, **HYBRID, precision="float32")
+    assert config.precision == "highest" and config == Config(**SMALL, **HYBRID, precision=jax.lax.Precision.HIGHEST)
+    model = Decoder(config, rngs=nnx.Rngs(0))
+    assert {model.block(i).attention.precision for i in range(4)} == {jax.lax.Precision.HIGHEST}
+    assert Config(**SMALL).precision is None
+    with pytest.raises(ValueError, match="precision='fast' is unknown; use None, 'default', 'high', 'highest'"):
+        Config(**SMALL, precision="fast")
 
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}

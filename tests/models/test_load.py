@@ -212,10 +212,13 @@ def test_a_scaling_that_no_layer_had_is_dropped_and_one_of_no_letter_refused(fol
     "match, changes",
     [
         ("format='other', but", dict(__format="other")),
-        ("format_version=3, but this version of attnjax reads 1 to 2; the file was written by attnjax '0", dict(
-            __format_version=3)),
+        ("format_version=4, but this version of attnjax reads 1 to 3; the file was written by attnjax '0", dict(
+            __format_version=4)),
         ("format_version=0, but this version", dict(__format_version=0)),
         ("config has the key 'qk_norm_eps', which format_version=1 did not have", dict(__format_version=1)),
+        ("config has the key 'precision', which format_version=2 did not have", dict(__format_version=2)),
+        ("precision=3 has the wrong type", dict(precision=3)),
+        ("precision='fast' is unknown; use None, 'default', 'high', 'highest'", dict(precision="fast")),
         ("format_version=True", dict(__format_version=True)),
         ("the file has the unknown key 'confg'; did you mean 'config'", dict(__confg=1)),
         ("config must be an object", dict(__config=[])),

@@ -44,7 +44,7 @@ def test_the_two_files_hold_the_config_in_words_and_one_weight_per_layer(tmp_pat
     assert {path.name for path in (tmp_path / "new").iterdir()} == {"model"}
     assert {path.name for path in (tmp_path / "new" / "model").iterdir()} == {"config.json", "model.safetensors"}
     saved = json.loads((tmp_path / "new" / "model" / "config.json").read_text())
-    assert saved["format"] == "attnjax" and saved["format_version"] == 2
+    assert saved["format"] == "attnjax" and saved["format_version"] == 3
     assert saved["library_version"] == attnjax.__version__ and len(saved["weights_sha256"]) == 64
     assert saved["config"].keys() == {field.name for field in dataclasses.fields(CONFIG)}
     assert saved["config"]["legend"] == {"L": "window(3) | sink(1)", "G": "causal()"}

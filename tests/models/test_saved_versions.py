@@ -19,8 +19,9 @@ def test_an_older_folder_loads_and_gives_the_numbers_that_it_gave(version, tmp_p
     folder = GOLDEN / f"saved_v{version}"
     model = models.load(folder)
     golden = np.load(folder / "logits.npz")
-    # The same program on the same weights; another compiler may round the sums otherwise.
-    np.testing.assert_allclose(logits(model, golden["tokens"]), golden["logits"], rtol=2e-5, atol=2e-6)
+    # The same program on the same weights; another compiler may round the sums otherwise, and a sum of large terms may be small.
+    rounding = 4e-6 * np.abs(golden["logits"]).max()
+    np.testing.assert_allclose(logits(model, golden["tokens"]), golden["logits"], rtol=0, atol=rounding)
     models.save(model, tmp_path)
     again = models.load(tmp_path)
     assert again.config == model.config and bits(again) == bits(model)
@@ -48,12 +49,12 @@ def test_a_norm_of_heads_keeps_the_eps_that_it_had(tmp_path):
 
 NEW = dict(
     qk_norm_eps=1e-3, scale=0.25, use_bias=True, out_bias=False, activation="gelu_tanh", mlp_bias=True,
-    post_norms=True, embedding_scale=3.0, logits_soft_cap=5.0,
+    post_norms=True, embedding_scale=3.0, logits_soft_cap=5.0, precision="high",
 )  # fmt: skip
 
 
 def test_every_new_field_is_saved(tmp_path):
-    assert set(NEW) == set(BEFORE[1])
+    assert set(NEW) == set().union(*BEFORE.values())
     config = dataclasses.replace(CONFIG, **NEW)
     model = decoder(config)
     models.save(model, tmp_path)

@@ -50,10 +50,10 @@ def swiglu(x, p, at):
 
 
 def attention(
-    x, p, seen, *, N, K, kv=None, at="", positions=None, kv_positions=None, theta=None, soft_cap=None, dropout=None
-):
+    x, p, seen, *, N, K, kv=None, at="", positions=None, kv_positions=None, theta=None, soft_cap=None, bias=None, dropout=None,
+):  # fmt: skip
     """One attention layer, query by query: (y [B, T, D], weights [B, N, T, S]). `seen` is [T, S] or [B, N, T, S];
-    `dropout` [B, N, T, S] are factors on the weights; a parameter `sinks` [N] joins the softmax without a value."""
+    `bias` [N, T, S] is added to the scores; `dropout` [B, N, T, S] are factors on the weights; a parameter `sinks` [N] joins the softmax without a value."""
     kv, dtype = (x if kv is None else kv), x.dtype.type
 
     def project(name, source, heads):
@@ -78,6 +78,7 @@ def attention(
         if len(cols):
             s = k[b, cols, n // (N // K)] @ q[b, t, n] / dtype(np.sqrt(H))
             s = s if soft_cap is None else dtype(soft_cap) * np.tanh(s / dtype(soft_cap))
+            s = s if bias is None else s + bias[n, t, cols]
             sink = p[f"{at}sinks"][n] if f"{at}sinks" in p else dtype(-np.inf)
             e = np.exp(s - max(s.max(), sink))
             weights[b, n, t, cols] = e / (e.sum() + np.exp(sink - max(s.max(), sink)))
