@@ -7,6 +7,9 @@ from attnjax.blend import weights as weights
 from attnjax.cache import Cache as Cache
 from attnjax.cost import cost as cost
 from attnjax.explain import explain as explain
+from attnjax.options import AttendOptions as AttendOptions
+from attnjax.options import RuleOptions as RuleOptions
+from attnjax.options import ScoreOptions as ScoreOptions
 from attnjax.patterns import Band as Band
 from attnjax.patterns import Causal as Causal
 from attnjax.patterns import Chunked as Chunked

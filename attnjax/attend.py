@@ -1,38 +1,26 @@
-"""attend: choose a backend for a call and run it, behind the one derivative seam."""
+"""attend: one call of attention, by the backend that suits it, behind the one derivative seam."""
 
-import difflib
 import functools
-import logging
 import typing
-from collections.abc import Callable
-from typing import Any
+from typing import Unpack
 
 import jax
-from jax import Array
 from jax.ad_checkpoint import checkpoint_name
-from jaxtyping import Bool, Float, Int
 
 from attnjax import seam
-from attnjax.backends import BACKENDS
-from attnjax.call import Call, Options, without_hidden_keys
-from attnjax.door import call_of
+from attnjax.backends import BACKENDS, choose
+from attnjax.backends.base import Target, default_target
+from attnjax.call import Call, without_hidden_keys
+from attnjax.door import bind
+from attnjax.options import AttendOptions, check_names
 from attnjax.patterns import Pattern, PerHead
-from attnjax.scores import Precision
-from attnjax.segments import Segments
 from attnjax.shapes import Keys, Lse, Output, Queries, Values
-from attnjax.tile_sizes import UNJITTED, small_scores
-
-log = logging.getLogger("attnjax")
 
 
 @typing.no_type_check
 def attend(
-    q: Queries, k: Keys, v: Values, pattern: Pattern | PerHead, *, q_offset: int | Int[Array, "*B"] | None = None,
-    scale: float | None = None, soft_cap: float | None = None, bias: Float[Array, "..."] | None = None,
-    mask: Bool[Array, "..."] | None = None, sink_logits: Float[Array, "N"] | None = None,
-    segments: Segments | None = None, score_fn: Callable[..., Any] | None = None, score_params: Any = None,
-    dropout_rate: float = 0.0, dropout_key: Array | None = None, dropout_shared: bool = False,
-    precision: Precision = None, backend: str = "auto", return_lse: bool = False,
+    q: Queries, k: Keys, v: Values, pattern: Pattern | PerHead, *, backend: str = "auto", return_lse: bool = False,
+    **options: Unpack[AttendOptions],
 ) -> Output | tuple[Output, Lse]:  # fmt: skip
     """Attention under a pattern: each query blends the values that it may look at.
 
@@ -46,24 +34,10 @@ def attend(
         q, k, v: [*B, T, N, H], [*B, S, K, H], [*B, S, K, h], all with or all without the batch axis. Query head n
             uses key head n // (N / K): K = N is multi-head, K = 1 multi-query attention.
         pattern: which key positions a query position may look at. Key row j is position j.
-        q_offset: position of query row 0. None means 0 when T == S; with T != S a pattern that depends on
-            positions needs it: S - T aligns the ends (flash-attn), 0 the starts (jax.nn). An int plans tiles
-            exactly; an integer array (one, or [B]) may be traced and is one program for all values.
-        scale: factor on q . k; None means 1 / sqrt(H).
-        soft_cap: scores become soft_cap * tanh(score / soft_cap); None means no cap.
-        bias: floating, broadcasts to [*B, N, T, S], added last; -inf hides.
-        mask: bool, broadcasts to [*B, N, T, S]; True means may look. It narrows the pattern.
-        sink_logits: [N], logits that join each softmax without a value (gpt-oss 2025), neither scaled nor capped.
-        segments: packed documents, padding or lengths (see `Segments`); they narrow the pattern.
-        score_fn: score_fn(s, q_pos, k_pos, head, score_params) -> scores, elementwise on arrays that broadcast
-            to [B, N, T, S] (ALiBi: Press et al. 2022); finite at hidden pairs too. Compared by identity. JAX arrays
-            that it closes over are arguments like any other, as are those of a `Where`: traced, differentiable.
-        score_params: arrays for `score_fn`, any tree; differentiable.
-        dropout_rate: share of weights dropped, in [0, 1); which ones follows from `dropout_key` and position alone.
-        dropout_key, dropout_shared: a JAX key, needed above rate 0; True drops alike in all sequences and heads.
-        precision: of the matrix products; None means HIGHEST with float32 inputs, DEFAULT with 16-bit ones.
         backend: "auto", or one of the names that `explain` lists.
         return_lse: also return the log-sum-exp of each row, [*B, T, N] in float32 (float64 for float64 inputs).
+        options: scale, soft_cap, score_fn, score_params, bias, mask, sink_logits, segments, q_offset, dropout and
+            precision, each as `AttendOptions` says.
 
     Returns:
         [*B, T, N, h] in q's dtype; with `return_lse` also the log-sum-exp.
@@ -77,58 +51,19 @@ def attend(
         >>> aj.attend(q, k, v, aj.Window(4) | aj.Sink(1)).shape
         (2, 16, 4, 8)
     """
-    call, dims = call_of(
-        q, k, v, pattern, q_offset, scale, soft_cap, bias, mask, sink_logits, segments, score_fn, score_params,
-        dropout_rate, dropout_key, dropout_shared, precision,
-    )  # fmt: skip
-    o, lse = run(call.diff, call.facts, call.options, choose(call, backend)[0])
+    check_names(options, AttendOptions, "attend", ("backend", "return_lse"))
+    call, dims = bind(q, k, v, pattern, **options)
+    target = default_target()
+    o, lse = run(call, choose(call, backend, target)[0], target)
     o, lse = (o, lse) if dims.batched else (o[0], lse[0])
     return (o, lse) if return_lse else o
 
 
-@functools.partial(jax.jit, static_argnames=("options", "backend"))
-def run(diff: Any, facts: Any, options: Options, backend: str) -> tuple[Any, Any]:
-    """The call on arrays with a batch axis; jitted, so that equal options share one trace."""
-    call = without_hidden_keys(Call(options, diff, facts))
-    if not BACKENDS[backend].HAS_BACKWARD:
-        o, lse = map(checkpoint_name, BACKENDS[backend].forward(call), seam.SAVED)
+@functools.partial(jax.jit, static_argnames=("backend", "target"))
+def run(call: Call, backend: str, target: Target) -> tuple[jax.Array, jax.Array]:
+    """(output, log-sum-exp) of a call; jitted, so that equal options share one trace."""
+    call = without_hidden_keys(call)
+    if BACKENDS[backend].plain:
+        o, lse = map(checkpoint_name, BACKENDS[backend].forward(call, target), seam.SAVED)
         return o, lse
-    return seam.run(seam.Static(options, backend), call.diff, facts)
-
-
-def choose(call: Call, backend: str) -> tuple[str, dict[str, str]]:
-    """(name of the backend, reason for each backend); a named backend that cannot run raises.
-
-    Raises:
-        ValueError: for an unknown name, or a backend that cannot run the call.
-    """
-    usable = {name: module.why_not(call) for name, module in BACKENDS.items()}
-    names = ", ".join(["'auto'", *(repr(n) for n, why in usable.items() if why is None)])
-    if backend != "auto":
-        if backend not in BACKENDS:
-            near = difflib.get_close_matches(str(backend), ["auto", *BACKENDS], 1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"backend={backend!r} is unknown; usable here: {names}.{hint}")
-        if usable[backend] is not None:
-            raise ValueError(f"backend={backend!r} cannot run this call: {usable[backend]}; usable here: {names}")
-    small, size = _small(call)
-    best = "dense" if small else next(n for n, why in usable.items() if why is None)
-    chosen = best if backend == "auto" else backend
-    reasons = {}
-    for name, why in usable.items():
-        if name == chosen:
-            reasons[name] = f"chosen: {'named by the caller' if backend != 'auto' else size}"
-        else:
-            reasons[name] = f"cannot run: {why}" if why else f"can run; {size}, where auto takes {best}"
-    log.debug("attend %s: %s", call.options.pattern, reasons[chosen])
-    return chosen, reasons
-
-
-def _small(call: Call) -> tuple[bool, str]:
-    """Whether computing all scores at once is faster than visiting tiles, and why."""
-    d, most = call.dims, small_scores(jax.default_backend())
-    size, what = d.T * d.S, f"T x S = {d.T} x {d.S} is"
-    config: Any = jax.config
-    if config.jax_disable_jit:  # loops over tiles then run in Python, hundreds of times slower
-        size, most, what = d.B * d.N * size, UNJITTED, f"jit is switched off and {d.B * d.N * size:,} in all are"
-    return size <= most, f"{what} {'at most' if size <= most else 'over'} {most} scores"
+    return seam.run(seam.Static(call.options, backend, target), call.diff, call.facts)

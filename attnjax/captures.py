@@ -48,35 +48,31 @@ class Closed:
         return _mapped(lambda *numbers: ask(*numbers, *fixed)[0], places)
 
 
-class Captures(NamedTuple):
-    """The functions of a call that close over arrays, and these arrays."""
-
-    functions: tuple[Closed, ...] = ()
-    arrays: tuple[Arrays, ...] = ()
-
-
-def captures(
-    pattern: Pattern | PerHead, score_fn: Callable[..., Any] | None, score_params: Any, shape: tuple[int, ...],
-    dtype: Any, axes: frozenset[str] = frozenset(),
-) -> Captures:  # fmt: skip
-    """What the functions of a call close over.
+def of_rules(
+    pattern: Pattern | PerHead, T: int, S: int, axes: frozenset[str] = frozenset()
+) -> tuple[tuple[Closed, ...], tuple[Arrays, ...]]:
+    """The rules of a pattern that close over arrays, and these arrays.
 
     Args:
-        pattern, score_fn, score_params: of the call.
-        shape, dtype: of its scores, [B, N, T, S].
+        pattern, T, S: of the call.
         axes: along which its arrays vary under `jax.shard_map`.
 
     Raises:
         TypeError: if one indexes a NumPy array or a list, which cannot be asked about traced positions.
         ValueError: if one closes over arrays and is not elementwise.
     """
+    found = [_closed(rule, (_places(1, T, 1), _places(1, 1, S)), (), axes) for rule in pattern.rules]
+    some = [one for one in found if one is not None]
+    return tuple(closed for closed, _ in some), tuple(arrays for _, arrays in some)
+
+
+def of_score_fn(
+    score_fn: Callable[..., Any], params: Any, shape: tuple[int, ...], dtype: Any, axes: frozenset[str] = frozenset()
+) -> tuple[Closed | None, Arrays]:
+    """What a score_fn closes over, for scores of this shape [B, N, T, S] and dtype; raises as `of_rules`."""
     _, N, T, S = shape
-    asked = [_closed(rule, (_places(1, T, 1), _places(1, 1, S)), (), axes) for rule in pattern.rules]
-    if score_fn is not None:
-        places = _places(1, 1, T, 1), _places(1, 1, 1, S), _places(1, N, 1, 1)
-        asked.append(_closed(score_fn, (jax.ShapeDtypeStruct(shape, dtype), *places), (score_params,), axes))
-    some = [one for one in asked if one is not None]
-    return Captures(tuple(closed for closed, _ in some), tuple(arrays for _, arrays in some))
+    places = _places(1, 1, T, 1), _places(1, 1, 1, S), _places(1, N, 1, 1)
+    return _closed(score_fn, (jax.ShapeDtypeStruct(shape, dtype), *places), (params,), axes) or (None, Arrays())
 
 
 def _places(*shape: int) -> Any:

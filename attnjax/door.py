@@ -1,80 +1,104 @@
-"""The door: every argument of a call checked, and packed into one record with a batch axis."""
+"""The door: every argument of a call checked, and bound into one record with a batch axis."""
 
-from typing import Any
+import dataclasses
+import functools
+import typing
+from collections.abc import Mapping
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
 
-from attnjax.call import Call, Options
-from attnjax.captures import Captures, captures
+from attnjax.call import Call, Diff, Facts, Options
+from attnjax.captures import Arrays, Closed, of_rules, of_score_fn
 from attnjax.dropout import check_rate, seed_of
-from attnjax.patterns import Full, PerHead
-from attnjax.scores import check_precision, check_scale, check_soft_cap
+from attnjax.options import AttendOptions
+from attnjax.patterns import Full, Pattern, PerHead
+from attnjax.score_rule import ScoreArrays, ScoreRule, rule_of
+from attnjax.scores import Precision, check_precision
 from attnjax.shapes import Dims, broadcasts, check_bool, check_float, check_qkv, compute_dtype, shown, swapped, to_rank
 from attnjax.varying import axes_of
 from attnjax.visible import check_pattern, place_rows, positions
 
 
-def call_of(
-    q: Any, k: Any, v: Any, pattern: Any, q_offset: Any = None, scale: Any = None, soft_cap: Any = None,
-    bias: Any = None, mask: Any = None, sink_logits: Any = None, segments: Any = None, score_fn: Any = None,
-    score_params: Any = None, dropout_rate: Any = 0.0, dropout_key: Any = None, dropout_shared: Any = False,
-    precision: Any = None, closed_over: Captures | None = None,
-) -> tuple[Call, Dims]:  # fmt: skip
-    """Everything checked, arrays with a batch axis; works on `jax.ShapeDtypeStruct` as well.
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["arrays", "sink_logits", "of_rules", "of_score_fn"], meta_fields=["rule", "precision", "closed"],
+)
+@dataclasses.dataclass(frozen=True)
+class Scoring:
+    """How scores are made, checked: the part of a call that needs no q, k and v, and may be bound before them."""
 
-    `closed_over` is what the call's functions close over, for a caller who had to take it out earlier.
+    rule: ScoreRule
+    precision: Precision
+    closed: tuple[Closed, ...]
+    arrays: ScoreArrays
+    sink_logits: Any
+    of_rules: tuple[Arrays, ...]
+    of_score_fn: Arrays
+
+
+def scoring(pattern: Pattern | PerHead, dims: Dims, dtype: Any, axes: frozenset[str], o: Mapping[str, Any]) -> Scoring:
+    """`ScoreOptions` checked and bound.
+
+    Args:
+        pattern: of the call.
+        dims, dtype: of its scores, dims.S as many as there will be.
+        axes: along which its arrays vary under `jax.shard_map`.
+        o: the options.
+
+    Raises:
+        TypeError, ValueError: what is wrong with which option.
     """
-    dims = check_qkv(q, k, v)
-    check_pattern(pattern)
+    rule, params, sinks = rule_of(o, dims.H, dtype), o.get("score_params"), o.get("sink_logits")
     if isinstance(pattern, PerHead) and len(pattern.patterns) != dims.N:
         raise ValueError(f"PerHead has {len(pattern.patterns)} patterns but q has {dims.N} heads: give one for each")
+    if rule.score_fn is None and params is not None:
+        raise ValueError("score_params are given but score_fn is None: nothing would read them")
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    check_float(**{f"score_params{jax.tree_util.keystr(path)}": x for path, x in leaves})
+    if sinks is not None:
+        check_float(sink_logits=sinks)
+        if tuple(sinks.shape) != (dims.N,):
+            raise ValueError(f"{shown(sink_logits=sinks)} must hold one logit per query head: [{dims.N}]")
+        sinks = _batch(sinks, True)
+    axes = axes | axes_of(params)
+    closed, known = of_rules(pattern, dims.T, dims.S, axes)
+    own, arrays = None, Arrays()
+    if rule.score_fn is not None:
+        own, arrays = of_score_fn(rule.score_fn, params, (dims.B, dims.N, dims.T, dims.S), dtype, axes)
+    return Scoring(
+        dataclasses.replace(rule, closed=own), check_precision(o.get("precision")), closed,
+        ScoreArrays(params=params, closed=arrays.floats), sinks, known, arrays._replace(floats=()),
+    )  # fmt: skip
+
+
+@typing.no_type_check
+def bind(q: Any, k: Any, v: Any, pattern: Any, **options: Unpack[AttendOptions]) -> tuple[Call, Dims]:
+    """Everything checked, arrays with a batch axis; works on `jax.ShapeDtypeStruct` as well."""
+    o: Any = options
+    dims, dtype, q_offset = check_qkv(q, k, v), compute_dtype(q, k, v), o.get("q_offset")
+    check_pattern(pattern)
     if dims.T != dims.S and q_offset is None and pattern.depends_on_positions and (hint := swapped(q, k, v)):
         raise ValueError(f"T={dims.T} queries and S={dims.S} keys: got {shown(q=q, k=k, v=v)}{hint}")
-    place, static = _place(pattern, dims, q_offset, segments)
-    if score_fn is None and score_params is not None:
-        raise ValueError("score_params are given but score_fn is None: nothing would read them")
-    if score_fn is not None and not callable(score_fn):
-        raise TypeError(f"score_fn={score_fn!r} cannot be called; it is score_fn(s, q_pos, k_pos, head, params)")
-    if not isinstance(dropout_shared, bool):
-        raise TypeError(f"dropout_shared={dropout_shared!r} must be True or False")
-    rate = check_rate(dropout_rate, dropout_key)
-    if score_params is not None:
-        leaves = jax.tree_util.tree_leaves_with_path(score_params)
-        check_float(**{f"score_params{jax.tree_util.keystr(path)}": x for path, x in leaves})
-    if closed_over is None:
-        shape, axes = (dims.B, dims.N, dims.T, dims.S), axes_of((q, k, v, place, bias, mask, score_params))
-        closed_over = captures(pattern, score_fn, score_params, shape, compute_dtype(q, k, v), axes)
-    dtype = compute_dtype(q, k, v)
-    options = Options(
-        pattern, check_scale(scale, dims.H, dtype), soft_cap=check_soft_cap(soft_cap, dtype=dtype),
-        precision=check_precision(precision), score_fn=score_fn, dropout_rate=rate,
-        dropout_shared=dropout_shared, closed=closed_over.functions, **static,
-    )  # fmt: skip
-    diff = {name: _batch(x, not dims.batched) for name, x in (("q", q), ("k", k), ("v", v))}
+    place, static = _place(pattern, dims, q_offset, o.get("segments"))
+    bias, mask, key, shared = o.get("bias"), o.get("mask"), o.get("dropout_key"), o.get("dropout_shared", False)
+    if not isinstance(shared, bool):
+        raise TypeError(f"dropout_shared={shared!r} must be True or False")
+    rate = check_rate(o.get("dropout_rate", 0.0), key)
+    s = scoring(pattern, dims, dtype, axes_of((q, k, v, place, bias, mask)), o)
     if bias is not None:
         check_float(bias=bias)
-        diff["bias"] = _score_array("bias", bias, dims)
-    if sink_logits is not None:
-        check_float(sink_logits=sink_logits)
-        if tuple(sink_logits.shape) != (dims.N,):
-            raise ValueError(f"{shown(sink_logits=sink_logits)} must hold one logit per query head: [{dims.N}]")
-        diff["sink_logits"] = _batch(sink_logits, True)
-    if score_params is not None:
-        diff["score_params"] = score_params
-    facts = place
-    if closed_over.functions:
-        facts["captured"] = closed_over.arrays
-        if closed_over.functions[-1].fn == score_fn:
-            *rules, own = closed_over.arrays
-            diff["score_params"] = {"given": score_params, "captured": own.floats}
-            facts["captured"] = (*rules, own._replace(floats=()))
+        bias = _score_array("bias", bias, dims)
     if mask is not None:
         check_bool(" Numbers to add: pass it as bias=", mask=mask)
-        facts["mask"] = _score_array("mask", mask, dims)
+        place["mask"] = _score_array("mask", mask, dims)
     if rate:
-        facts |= {"seed": seed_of(dropout_key), "b_index": positions(dims.B)}
-    return Call(options, diff, facts), dims
+        place |= {"seed": seed_of(key), "b_index": positions(dims.B)}
+    arrays = (_batch(x, not dims.batched) for x in (q, k, v))
+    diff = Diff(*arrays, score=dataclasses.replace(s.arrays, bias=bias), sink_logits=s.sink_logits)
+    fixed = Options(pattern, s.rule, s.precision, dropout_rate=rate, dropout_shared=shared, closed=s.closed, **static)
+    return Call(fixed, diff, Facts(**place, of_rules=s.of_rules, of_score_fn=s.of_score_fn)), dims
 
 
 def _place(pattern: Any, dims: Dims, q_offset: Any, segments: Any) -> tuple[dict[str, Any], dict[str, Any]]:

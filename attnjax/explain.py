@@ -2,20 +2,16 @@
 
 import dataclasses
 import typing
-from collections.abc import Callable
-from typing import Any
-
-from jax import Array
-from jaxtyping import Bool, Float, Int
+from typing import Unpack
 
 from attnjax import notebook
-from attnjax.attend import choose
-from attnjax.backends import BACKENDS
-from attnjax.door import call_of
+from attnjax.backends import BACKENDS, choose
+from attnjax.backends.base import default_target
+from attnjax.door import bind
+from attnjax.options import AttendOptions, check_names
 from attnjax.patterns import Pattern, PerHead
 from attnjax.plan import Plan
-from attnjax.scores import Precision, matmul_precision
-from attnjax.segments import Segments
+from attnjax.scores import matmul_precision
 from attnjax.shapes import Keys, Queries, Values
 
 
@@ -67,20 +63,8 @@ def explain(
     v: Values,
     pattern: Pattern | PerHead,
     *,
-    q_offset: int | Int[Array, "*B"] | None = None,
-    scale: float | None = None,
-    soft_cap: float | None = None,
-    bias: Float[Array, "..."] | None = None,
-    mask: Bool[Array, "..."] | None = None,
-    sink_logits: Float[Array, "N"] | None = None,
-    segments: Segments | None = None,
-    score_fn: Callable[..., Any] | None = None,
-    score_params: Any = None,
-    dropout_rate: float = 0.0,
-    dropout_key: Array | None = None,
-    dropout_shared: bool = False,
-    precision: Precision = None,
     backend: str = "auto",
+    **options: Unpack[AttendOptions],
 ) -> Explanation:
     """What `attend` would do with the same arguments: backend and reasons, tiles, scores, memory.
 
@@ -96,23 +80,21 @@ def explain(
         >>> why.backend, why.tiles, round(why.waste, 2)
         ('tiled', {'full': 0, 'partial': 64}, 1.29)
     """
-    call, _ = call_of(
-        q, k, v, pattern, q_offset, scale, soft_cap, bias, mask, sink_logits, segments, score_fn, score_params,
-        dropout_rate, dropout_key, dropout_shared, precision,
-    )  # fmt: skip
-    name, reasons = choose(call, backend)
-    work = BACKENDS[name].work(call)
+    check_names(options, AttendOptions, "explain", ("backend",))
+    (call, _), target = bind(q, k, v, pattern, **options), default_target()
+    name, reasons = choose(call, backend, target)
+    work = BACKENDS[name].work(call, target)
     return Explanation(
         backend=name,
         reasons=reasons,
         pattern=str(pattern),
-        precision=matmul_precision(precision, call.q, call.k, call.v).name,
-        walks=work["walks"],
-        tiles=work["tiles"],
+        precision=matmul_precision(call.options.precision, call.q, call.k, call.v).name,
+        walks=work.walks,
+        tiles=work.tiles,
         scores_needed=call.scores_needed,
-        scores_computed=work["scores"],
-        bytes=work["bytes"],
+        scores_computed=work.scores,
+        bytes=work.bytes,
         T=call.dims.T,
         S=call.dims.S,
-        plans=work["plans"],
+        plans=work.plans,
     )

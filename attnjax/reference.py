@@ -36,41 +36,33 @@ class Trace(NamedTuple):
 
 
 def attention(
-    q: Any, k: Any, v: Any, visible: Any, *, scale: float, soft_cap: float | None = None, bias: Any = None,
-    rescore: Callable[[Any], Any] | None = None, sink_logits: Any = None, dropout: Any = None,
-    precision: Precision = None,
-) -> tuple[Any, Any]:
-    """Dense attention: q [B, T, N, H], k [B, S, K, H], v [B, S, K, h], visible and bias [B|1, N|1, T|1, S|1].
+    q: Any, k: Any, v: Any, visible: Any, *, scale: float, rule: Callable[[Any], Any] | None = None,
+    sink_logits: Any = None, dropout: Any = None, precision: Precision = None,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Dense attention: q [B, T, N, H], k [B, S, K, H], v [B, S, K, h], visible [B|1, N|1, T|1, S|1].
 
     Args:
-        rescore: applied to the scores [B, N, T, S] after the soft cap.
+        rule: what follows the scaled products [B, N, T, S]: soft cap, score_fn, bias.
         sink_logits: [B|1, N], takes part in the softmax without a value.
         dropout: factors [B, N, T, S] on the weights.
 
     Returns:
         (output [B, T, N, h] in q's dtype, log-sum-exp [B, T, N]).
     """
-    w_BNTS, lse_BNT = attention_weights(
-        q, k, visible, scale=scale, soft_cap=soft_cap, bias=bias, rescore=rescore, sink_logits=sink_logits,
-        dropout=dropout, precision=precision,
-    )
+    more: Any = dict(scale=scale, rule=rule, sink_logits=sink_logits, dropout=dropout, precision=precision)
+    w_BNTS, lse_BNT = attention_weights(q, k, visible, **more)
     o_BTNh = grouped_blend(w_BNTS, v, matmul_precision(precision, v), compute_dtype(q, k, v)).astype(q.dtype)
-    looks = looking(seen(visible, bias))
-    return jnp.where(looks, o_BTNh, jnp.zeros_like(o_BTNh)), jnp.swapaxes(lse_BNT, 1, 2)
+    return jnp.where(looking(visible), o_BTNh, jnp.zeros_like(o_BTNh)), jnp.swapaxes(lse_BNT, 1, 2)
 
 
 def attention_weights(
-    q: Any, k: Any, visible: Any, *, scale: float, soft_cap: float | None = None, bias: Any = None,
-    rescore: Callable[[Any], Any] | None = None, sink_logits: Any = None, dropout: Any = None,
-    precision: Precision = None,
-) -> tuple[Any, Any]:
+    q: Any, k: Any, visible: Any, *, scale: float, rule: Callable[[Any], Any] | None = None, sink_logits: Any = None,
+    dropout: Any = None, precision: Precision = None,
+) -> tuple[Any, Any]:  # fmt: skip
     """(weights [B, N, T, S] after dropout, log-sum-exp [B, N, T]); arguments as in `attention`."""
-    visible = seen(visible, bias)
     q = jnp.where(looking(visible), q, jnp.zeros_like(q))
-    s_BNTS = grouped_scores(q, k, scale, soft_cap, precision)
-    s_BNTS = s_BNTS if rescore is None else rescore(s_BNTS)
-    if bias is not None:
-        s_BNTS = s_BNTS + bias.astype(s_BNTS.dtype)
+    s_BNTS = grouped_scores(q, k, scale, precision)
+    s_BNTS = s_BNTS if rule is None else rule(s_BNTS)
     sink = None if sink_logits is None else finite_sinks(sink_logits[:, :, None].astype(s_BNTS.dtype))
     w_BNTS, lse_BNT = softmax(s_BNTS, jnp.broadcast_to(visible, s_BNTS.shape), sink)
     if dropout is not None:
@@ -78,15 +70,10 @@ def attention_weights(
     return w_BNTS, lse_BNT
 
 
-def seen(visible: Any, bias: Any) -> Any:
-    """What is visible under a bias, in which -inf hides, bool [B|1, N|1, T|1, S|1]."""
-    return visible if bias is None else visible & ~jnp.isneginf(bias)
-
-
-def looking(seen: Any) -> Any:
+def looking(visible: Any) -> Any:
     """Which queries see a key, bool [B|1, T|1, N|1, 1]. The others count as 0 before any product, and what they give
     is 0 by selection: neither their numbers nor cotangents of theirs (NaN, say) reach anything."""
-    return jnp.swapaxes(jnp.any(seen, axis=-1, keepdims=True), 1, 2)
+    return jnp.swapaxes(jnp.any(visible, axis=-1, keepdims=True), 1, 2)
 
 
 def _trace(x: Any, wq: Any, wk: Any, wv: Any, seen: Any, scale: float) -> Trace:

@@ -89,8 +89,8 @@ def capped(x: Any, soft_cap: float | None) -> Any:
     return x if soft_cap is None else soft_cap * jnp.tanh(x / soft_cap)
 
 
-def grouped_scores(q: Any, k: Any, scale: float, soft_cap: float | None, precision: Precision) -> Any:
-    """Scores of q [B, T, N, H] and k [B, S, K, H] before the bias, [B, N, T, S], without repeating k."""
+def grouped_scores(q: Any, k: Any, scale: float, precision: Precision) -> Any:
+    """q . k * scale of q [B, T, N, H] and k [B, S, K, H], [B, N, T, S], without repeating k."""
     B, T, N, H = q.shape
     K = k.shape[2]
     dtype = compute_dtype(q, k)
@@ -98,13 +98,13 @@ def grouped_scores(q: Any, k: Any, scale: float, soft_cap: float | None, precisi
     s_BKGTS = jnp.einsum(
         "BTKGH,BSKH->BKGTS", q_BTKGH, k.astype(dtype), precision=matmul_precision(precision, q, k)
     )
-    return capped(s_BKGTS.reshape(B, N, T, k.shape[1]) * scale, soft_cap)
+    return s_BKGTS.reshape(B, N, T, k.shape[1]) * scale
 
 
 @functools.partial(jax.jit, static_argnames=("scale", "soft_cap"))
 def _scores(q: Any, k: Any, bias: Any, scale: float, soft_cap: float | None) -> Any:
-    s = grouped_scores(q[None] if q.ndim == 3 else q, k[None] if k.ndim == 3 else k, scale, soft_cap, None)
-    s = s[0] if q.ndim == 3 else s
+    s = grouped_scores(q[None] if q.ndim == 3 else q, k[None] if k.ndim == 3 else k, scale, None)
+    s = capped(s[0] if q.ndim == 3 else s, soft_cap)
     return s if bias is None else s + to_rank(bias, s.ndim).astype(s.dtype)
 
 

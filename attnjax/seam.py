@@ -9,6 +9,7 @@ Learned sinks join outside of the seam, and rows that see no key are cleared bef
 backend needs to know of either.
 """
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple
 
@@ -20,19 +21,18 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from attnjax import reference
-from attnjax.backends import BACKENDS
+from attnjax.backends import BACKENDS, derivatives_of
+from attnjax.backends.base import Target
 from attnjax.blend import finish, finished, finite_sinks
-from attnjax.call import Call, Options
+from attnjax.call import Call, Diff, Facts, Options
 from attnjax.shapes import compute_dtype
 from attnjax.varying import axes_of, summed_as
 from attnjax.visible import positions
 
 SAVED = "attnjax_output", "attnjax_lse"  # names under which `jax.checkpoint` may keep what a derivative needs
 PLAIN_ROWS = 128  # queries that the plain form takes at once
-BROADCASTING = ("bias", "mask", "q_offset", "q_ids", "k_ids", "q_pos", "k_pos", "seed")  # B or 1
-WITHOUT_BATCH = ("score_params", "captured")  # what functions of the call read: any shapes
-
-Tree = dict[str, Any]
+BROADCASTING = ("bias", "mask", "q_offset", "q_ids", "k_ids", "q_pos", "k_pos", "seed", "heads")  # B or 1
+WITHOUT_BATCH = ("params", "closed", "of_rules", "of_score_fn")  # what functions of the call read: any shapes
 
 
 class Static(NamedTuple):
@@ -40,23 +40,23 @@ class Static(NamedTuple):
 
     options: Options
     backend: str
+    target: Target
 
 
-def run(static: Static, diff: Tree, facts: Tree) -> tuple[Any, Any]:
+def run(static: Static, diff: Diff, facts: Facts) -> tuple[Any, Any]:
     """(output, log-sum-exp) of the named backend, differentiable in every mode."""
-    sinks = diff.get("sink_logits")
-    o, lse = _run(static, {name: x for name, x in diff.items() if name != "sink_logits"}, facts)
-    if sinks is None:
+    o, lse = _run(static, dataclasses.replace(diff, sink_logits=None), facts)
+    if diff.sink_logits is None:
         return o, lse
-    sinks = finite_sinks(sinks.astype(lse.dtype))[:, None]
+    sinks = finite_sinks(diff.sink_logits.astype(lse.dtype))[:, None]
     joined, lse = finish(finished(o.astype(lse.dtype), lse), sinks)
     return joined.astype(o.dtype), lse
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _run(static: Static, diff: Tree, facts: Tree) -> tuple[Any, Any]:
+def _run(static: Static, diff: Diff, facts: Facts) -> tuple[Any, Any]:
     """(output, log-sum-exp) over the keys."""
-    return BACKENDS[static.backend].forward(Call(static.options, diff, facts).alike())
+    return BACKENDS[static.backend].forward(Call(static.options, diff, facts).alike(), static.target)
 
 
 @_run.defjvp
@@ -67,7 +67,7 @@ def _run_jvp(static: Static, primals: Any, tangents: Any) -> Any:
     return (o, lse), _bind(static, tangents[0], diff, facts, o, lse)
 
 
-def plain(static: Static, diff: Tree, facts: Tree) -> tuple[Any, Any]:
+def plain(static: Static, diff: Diff, facts: Facts) -> tuple[Any, Any]:
     """(output, log-sum-exp) in ordinary JAX, a block of query rows at a time, recomputed when differentiated."""
     call, o = Call(static.options, diff, facts), static.options
     d = call.dims
@@ -88,17 +88,14 @@ def plain(static: Static, diff: Tree, facts: Tree) -> tuple[Any, Any]:
 
     @jax.checkpoint
     def block(i: Any) -> tuple[Any, Any]:
-        row = i * rows + positions(rows)
-        seen = call.shown(row, col) & (row < d.T)[None, None, :, None]
+        row, some = i * rows + positions(rows), dataclasses.replace(diff.score, bias=cut(bias, 2, i))
         return reference.attention(
             cut(q, 1, i),
             call.k,
             call.v,
-            seen if mask is None else seen & cut(mask, 2, i),
-            scale=o.scale,
-            soft_cap=o.soft_cap,
-            bias=cut(bias, 2, i),
-            rescore=lambda s: call.rescored(s, row, col, diff.get("score_params")),
+            call.seen(row, col, cut(mask, 2, i), some.bias) & (row < d.T)[None, None, :, None],
+            scale=o.rule.scale,
+            rule=lambda dots: call.scores(dots, row, col, some),
             dropout=call.dropout(row, col, compute_dtype(call.q, call.k, call.v)),
             precision=o.precision,
         )
@@ -109,26 +106,26 @@ def plain(static: Static, diff: Tree, facts: Tree) -> tuple[Any, Any]:
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def pullback(static: Static, closed: bool, diff: Tree, facts: Tree, o: Any, lse: Any, d_o: Any, d_lse: Any) -> Tree:
+def pullback(static: Static, closed: bool, diff: Diff, facts: Facts, o: Any, lse: Any, d_o: Any, d_lse: Any) -> Diff:
     """Cotangents of diff by the backend's backward; differentiable again through the plain form.
 
     Those of the floats that score_fn closes over only if `closed`, else 0.
     """
     looks = ~jnp.isneginf(lse)
-    q, d_o, d_lse = (_cleared(x, looks) for x in (diff["q"], d_o, d_lse))
-    call = Call(static.options, diff | {"q": q}, facts)
-    floats = call.floats_of_score_fn
-    if closed and any(call.varies - axes_of(x) for x in floats):
+    q, d_o, d_lse = (_cleared(x, looks) for x in (diff.q, d_o, d_lse))
+    call = Call(static.options, dataclasses.replace(diff, q=q), facts)
+    if closed and any(call.varies - axes_of(x) for x in diff.score.closed):
         # score_fn as it was traced sums their derivative over the mesh, which only plain JAX does in the right places
         return summed_as(_plain_pullback(static, call.diff, facts, d_o, d_lse), diff)
-    call = call if closed else call.with_floats_as_facts()
-    found = BACKENDS[static.backend].backward(call.alike(), o, lse, d_o, d_lse)
-    if floats and not closed:
-        found["score_params"]["captured"] = jax.tree.map(jnp.zeros_like, floats)
+    call = call if closed else call.with_closed_as_facts()
+    found = derivatives_of(static.backend).backward(call.alike(), static.target, o, lse, d_o, d_lse)
+    if not closed:
+        zeros = jax.tree.map(jnp.zeros_like, diff.score.closed)
+        found = dataclasses.replace(found, score=dataclasses.replace(found.score, closed=zeros))
     return summed_as(found, diff)
 
 
-def _plain_pullback(static: Static, diff: Tree, facts: Tree, d_o: Any, d_lse: Any) -> Tree:
+def _plain_pullback(static: Static, diff: Diff, facts: Facts, d_o: Any, d_lse: Any) -> Diff:
     return jax.vjp(lambda d: plain(static, d, facts), diff)[1]((d_o, d_lse))[0]
 
 
@@ -142,7 +139,7 @@ def _pullback_jvp(static: Static, closed: bool, primals: Any, tangents: Any) -> 
     diff, facts, o, lse, d_o, d_lse = primals
     t_diff, _, _, _, t_o, t_lse = tangents  # o and lse follow from diff: their share is in the plain form
 
-    def again(diff: Tree, d_o: Any, d_lse: Any) -> Tree:
+    def again(diff: Diff, d_o: Any, d_lse: Any) -> Diff:
         return _plain_pullback(static, diff, facts, d_o, d_lse)
 
     _, tangent = jax.jvp(again, (diff, d_o, d_lse), (t_diff, t_o, t_lse))
@@ -155,7 +152,7 @@ tangent_p = Primitive("attnjax_tangent")
 tangent_p.multiple_results = True
 
 
-def _bind(static: Static, along: Tree, diff: Tree, facts: Tree, o: Any, lse: Any) -> tuple[Any, Any]:
+def _bind(static: Static, along: Diff, diff: Diff, facts: Facts, o: Any, lse: Any) -> tuple[Any, Any]:
     leaves, tree = jax.tree.flatten((along, diff, facts, o, lse))
     return tuple(tangent_p.bind(*leaves, static=static, tree=tree))
 
@@ -163,9 +160,9 @@ def _bind(static: Static, along: Tree, diff: Tree, facts: Tree, o: Any, lse: Any
 def _tangent(*args: Any, static: Static, tree: Any) -> list[Any]:
     along, diff, facts, o, lse = tree.unflatten(args)
     looks = ~jnp.isneginf(lse)
-    diff, along = (x | {"q": _cleared(x["q"], looks)} for x in (diff, along))
+    diff, along = (dataclasses.replace(x, q=_cleared(x.q, looks)) for x in (diff, along))
     call = Call(static.options, diff, facts)
-    return list(BACKENDS[static.backend].tangent(call.alike(), o, lse, call.varied(along)))
+    return list(derivatives_of(static.backend).tangent(call.alike(), static.target, o, lse, call.varied(along)))
 
 
 def _tangent_jvp(primals: Any, tangents: Any, *, static: Static, tree: Any) -> Any:
@@ -180,7 +177,7 @@ def _tangent_jvp(primals: Any, tangents: Any, *, static: Static, tree: Any) -> A
     if not all(isinstance(t, ad.Zero) for t in t_diff):
         t_diff = jax.tree.unflatten(jax.tree.structure(diff), map(ad.instantiate_zeros, t_diff))
 
-        def along_diff(diff: Tree) -> Any:
+        def along_diff(diff: Diff) -> Any:
             return jax.jvp(lambda d: plain(static, d, facts), (diff,), (along,))[1]
 
         parts.append(jax.jvp(along_diff, (diff,), (t_diff,))[1])
@@ -191,8 +188,7 @@ def _tangent_transpose(cts: Any, *args: Any, static: Static, tree: Any) -> list[
     along, diff, facts, o, lse = tree.unflatten(args)
     if all(isinstance(ct, ad.Zero) for ct in cts):
         return [None] * len(args)
-    floats = along["score_params"]["captured"] if Call(static.options, diff, facts).floats_of_score_fn else ()
-    closed = any(map(ad.is_undefined_primal, floats))
+    closed = any(map(ad.is_undefined_primal, along.score.closed))
     found = pullback(static, closed, diff, facts, o, lse, *map(ad.instantiate_zeros, cts))
     linear = jax.tree.leaves(along, is_leaf=ad.is_undefined_primal)
     wanted = [ct if ad.is_undefined_primal(t) else None for ct, t in zip(jax.tree.leaves(found), linear, strict=True)]
@@ -230,9 +226,10 @@ def _tangent_batch(args: Any, axes: Any, *, static: Static, tree: Any) -> Any:
 
 
 def _names(tree: Any) -> list[str]:
-    """For each operand the key of the dict that holds it ('o' and 'lse' for the last two)."""
-    along, diff, facts, _, _ = tree.unflatten([0] * tree.num_leaves)
-    return [n for part in (along, diff, facts) for n in sorted(part) for _ in jax.tree.leaves(part[n])] + ["o", "lse"]
+    """For each operand the field that holds it ('o' and 'lse' for the last two)."""
+    along, diff, facts, _, _ = tree.unflatten(range(tree.num_leaves))
+    paths = [path for part in (along, diff, facts) for path, _ in jax.tree_util.tree_leaves_with_path(part)]
+    return [path[path[0].name == "score"].name for path in paths] + ["o", "lse"]
 
 
 tangent_p.def_impl(jax.jit(_tangent, static_argnames=("static", "tree")))

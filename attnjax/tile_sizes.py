@@ -1,24 +1,16 @@
-"""Which tiles suit a device: the one place where sizes are chosen.
+"""Which tiles suit a device: the one place where sizes are chosen, one record for each kind of device.
 
-Costs are in scores of a large tile. The numbers for a CPU were measured on two cores with AVX-512 and 1 MiB of L2
+Costs are in scores of a large tile. The numbers of CPU were measured on two cores with AVX-512 and 1 MiB of L2
 cache each (benchmarks/LOG.md): matrix products of few rows run at a fraction of the speed of large ones, and
-every visit to a tile has a fixed price. Those for accelerators are estimates: nothing was timed on one.
+every visit to a tile has a fixed price. Those of accelerators come from compiled programs (cycles in the schedules
+of fused kernels on TPUs, of XLA's operations on GPUs) or are estimates: nothing was timed on one.
 """
 
 from typing import NamedTuple
 
-# rows of a matrix product -> its speed as a share of the best
-SPEED = ((512, 1.0), (256, 0.9), (128, 0.6), (64, 0.45), (32, 0.25), (16, 0.12), (1, 0.05))
-VISIT = 50_000  # scores of a large tile that take as long as the fixed price of one visit
-BLOCK = 1 << 20  # scores that a visit holds at once, over batch and heads: 4 MiB in float32
-BATCH = 1 << 25  # scores that a visit to a batch of tiles holds at once on an accelerator: 128 MiB in float32
 UNJITTED = 1 << 26  # scores over batch and heads up to which all at once is faster where loops run in Python
 SLACK = 1.35  # faster tiles may compute this many times the scores of the thriftiest ones
 QUESTIONS = 1 << 17  # tiles that a plan asks about at most, for each size that it tries
-STRETCH = 2048  # keys that are taken in one pass at most
-
-LOOPS = ((512, 256), (256, 256), (128, 128), (64, 64), (32, 32), (16, 16))  # queries x keys
-STRETCHES = (512, 256, 128, 64, 32, 16)  # queries of a row whose keys are taken in one pass
 RUN_TIME = 256  # queries and keys of a tile that is classified at run time
 
 
@@ -30,18 +22,106 @@ class Heads(NamedTuple):
     group: int
 
 
-def small_scores(platform: str) -> int:
-    """Up to how many scores a head computing all of them at once is faster than visiting tiles.
+class Sizes(NamedTuple):
+    """What a plan tries on a kind of device, and what it costs there. `_replace` makes a variant.
 
-    An accelerator pays for every visit with a dozen kernel launches, a CPU with a few microseconds.
+    Example:
+        >>> import attnjax as aj
+        >>> from attnjax.plan import plan
+        >>> from attnjax.tile_sizes import sizes_for
+        >>> tiles_only = sizes_for("tpu")._replace(loops=((1024, 1024),), stretches=(), few=0)
+        >>> print(plan(aj.Window(1024), 8192, 8192, 0, sizes=tiles_only).walks[0])
+        in place: 8 rows of 1024 queries, 15 tiles of 1024 keys (0 without a mask)
     """
-    return 128 * 128 if platform == "cpu" else 1024 * 1024
+
+    loops: tuple[tuple[int, int], ...]  # queries x keys of a tile, the largest first; at least one
+    stretches: tuple[int, ...]  # queries of a row whose keys are taken in one pass; () for tiles alone
+    stretch: int  # keys that are taken in one pass at most
+    few: int  # first keys, seen by all later queries, that get a narrow stretch of their own; 0: they lie in tiles
+    speed: tuple[tuple[int, float], ...]  # rows of a matrix product, down to 1 -> its speed as a share of the best
+    visit: int  # scores of a large tile that take as long as the fixed price of one visit
+    block: int  # scores that a visit holds at once, over batch and heads
+    batch: int  # scores that the n-th visits of many rows hold at once, as one batch; 0: rows one by one
+    small: int  # scores a head up to which computing all of them at once is faster than visiting tiles
 
 
-def loop_sizes(heads: Heads, T: int, S: int) -> list[tuple[int, int]]:
+CPU = Sizes(
+    loops=((512, 256), (256, 256), (128, 128), (64, 64), (32, 32), (16, 16)),
+    stretches=(512, 256, 128, 64, 32, 16),
+    stretch=2048,
+    few=512,
+    speed=((512, 1.0), (256, 0.9), (128, 0.6), (64, 0.45), (32, 0.25), (16, 0.12), (1, 0.05)),
+    visit=50_000,
+    block=1 << 20,  # 4 MiB in float32
+    batch=0,
+    small=128 * 128,  # a visit costs a few microseconds
+)
+
+# Schedules of a fused kernel, v5e, heads of 128 in bfloat16: 4037 cycles for a tile of 1024 x 1024, 1046, 1128 and 1476
+# for 512 x 512 in rows of 512, 256 and 128; a visit costs 112 to 136 cycles, 260 scores each. Tiles of 2048 need more
+# than the 16 MiB of memory that v5e and v5p give by default. batch and small: as on GPUs.
+TPU = Sizes(
+    loops=((1024, 1024), (512, 512), (256, 256), (128, 128)),
+    stretches=(1024, 512, 256, 128),
+    stretch=2048,
+    few=512,
+    speed=((1024, 1.0), (512, 0.95), (256, 0.9), (128, 0.7), (1, 0.35)),
+    visit=35_000,
+    block=1 << 25,
+    batch=1 << 25,
+    small=1024 * 1024,
+)
+
+# v6e: 7973 cycles for 2048 x 2048, 2169 for 1024 x 1024, 852 for 512 x 512 (in another layout); as many for a visit.
+TPU_V6 = TPU._replace(
+    loops=((2048, 2048), *TPU.loops),
+    speed=((2048, 1.0), (1024, 0.92), (512, 0.6), (256, 0.5), (128, 0.35), (1, 0.18)),
+    visit=66_000,
+)
+
+# A fused kernel for sm_90 takes 128 x 128. Loops of XLA's operations are bound by launches (ten or more for each visit
+# of a batch of rows), so that larger tiles and one pass over the keys of 128 queries are tried too. Speeds: estimates.
+GPU = Sizes(
+    loops=((512, 256), (256, 256), (128, 128), (64, 64)),
+    stretches=(256, 128, 64),
+    stretch=2048,
+    few=512,
+    speed=((128, 1.0), (64, 0.5), (32, 0.25), (1, 0.12)),
+    visit=50_000,
+    block=1 << 25,  # 128 MiB in float32
+    batch=1 << 25,
+    small=1024 * 1024,  # a visit costs a dozen kernel launches
+)
+
+
+def sizes_for(platform: str, device_kind: str | None = None) -> Sizes:
+    """The record of a device.
+
+    Args:
+        platform: as JAX names it ("cpu", "tpu"; whatever else is taken for a GPU).
+        device_kind: as `jax.Device.device_kind` names it; None: what suits most devices of the platform.
+
+    Example:
+        >>> from attnjax.tile_sizes import sizes_for
+        >>> sizes_for("tpu").loops[0], sizes_for("tpu", "TPU v6 lite").loops[0], sizes_for("cpu").loops[0]
+        ((1024, 1024), (2048, 2048), (512, 256))
+    """
+    if platform == "cpu":
+        return CPU
+    if platform == "tpu":
+        return TPU_V6 if device_kind and device_kind.startswith("TPU v6") else TPU
+    return GPU
+
+
+def small_scores(platform: str) -> int:
+    """Up to how many scores a head computing all of them at once is faster than visiting tiles."""
+    return sizes_for(platform).small
+
+
+def loop_sizes(heads: Heads, T: int, S: int, sizes: Sizes) -> list[tuple[int, int]]:
     """Sizes to try for a loop over tiles, none larger than the arrays."""
     found = []
-    for tile_q, tile_k in LOOPS:
+    for tile_q, tile_k in sizes.loops:
         size = (max(1, min(max(tile_q // heads.group, 16), T)), max(1, min(tile_k, S)))
         asked = -(-T // size[0]) * -(-S // size[1])
         if size not in found and (asked <= QUESTIONS or not found):
@@ -49,21 +129,22 @@ def loop_sizes(heads: Heads, T: int, S: int) -> list[tuple[int, int]]:
     return found
 
 
-def stretch_sizes(heads: Heads, T: int) -> list[int]:
+def stretch_sizes(heads: Heads, T: int, sizes: Sizes) -> list[int]:
     """Rows to try where the keys of a row are one stretch."""
-    return list(dict.fromkeys(min(max(size // heads.group, 16), T) for size in STRETCHES))
+    return list(dict.fromkeys(min(max(size // heads.group, 16), T) for size in sizes.stretches))
 
 
-def cost(heads: Heads, visits: int, tile_q: int, scores: int) -> float:
+def cost(heads: Heads, visits: int, tile_q: int, scores: int, sizes: Sizes) -> float:
     """What so many visits of tile_q rows cost that compute so many scores a head."""
     total = heads.batch * heads.query * scores
-    speed = next(share for rows, share in SPEED if heads.group * tile_q >= rows)
-    return total / speed + max(visits, total / BLOCK) * VISIT
+    speed = next(share for rows, share in sizes.speed if heads.group * tile_q >= rows)
+    return total / speed + max(visits, total / sizes.block) * sizes.visit
 
 
-def sequences_at_once(heads: Heads, tile_q: int, tile_k: int) -> int:
-    """How many sequences a visit takes together, so that their scores stay in the cache."""
-    return max(1, min(heads.batch, BLOCK // (heads.query * tile_q * tile_k)))
+def sequences_at_once(heads: Heads, tile_q: int, tile_k: int, sizes: Sizes | None = None) -> int:
+    """How many sequences a visit takes together, so that their scores stay in the cache (None: of a CPU)."""
+    block = (sizes or CPU).block
+    return max(1, min(heads.batch, block // (heads.query * tile_q * tile_k)))
 
 
 def rows_at_once(platform: str, rows: int, scores: int) -> int:
@@ -72,4 +153,4 @@ def rows_at_once(platform: str, rows: int, scores: int) -> int:
     A loop over single tiles is bound by launches on a GPU (ten kernels or more for each tile); there the n-th tiles
     of many rows are one batch.
     """
-    return 1 if platform == "cpu" else max(1, min(rows, BATCH // scores))
+    return max(1, min(rows, sizes_for(platform).batch // scores))

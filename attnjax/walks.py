@@ -14,14 +14,25 @@ from attnjax import tile_sizes
 from attnjax.patterns import Tile
 from attnjax.patterns.parts import Part
 from attnjax.patterns.regions import Region
-from attnjax.tile_sizes import Heads
+from attnjax.tile_sizes import Heads, Sizes
 
 BLOCK = 8  # tiles a side that are asked about together first
 MOST_TILES = 1 << 27  # of one table, a byte or two for each while it is made
 ASKED_AT_ONCE = 4096  # tiles of a table that is too small for a first look at blocks of them
-FEW = 512  # keys that get one narrow stretch for each row of tiles, where all later queries see them
 
 States = Callable[..., np.ndarray]  # (q0, q1, k0, k1) -> codes of Tile, in the walk's own rows
+
+
+class Local(NamedTuple):
+    """A part in the rows of a walk: outside of `outer` nothing is visible, inside `inner` everything.
+
+    The distances m - n of `outer` are exact in every class; where queries and keys begin and end differs by a row
+    from class to class: `Plan.in_rows` has those of one. In place a comb shows only some of these distances.
+    """
+
+    part: Part
+    outer: Region
+    inner: Region | None = None
 
 
 class Stretch(NamedTuple):
@@ -30,6 +41,7 @@ class Stretch(NamedTuple):
     size: int
     starts: np.ndarray  # int32 [rows]
     parts: tuple[Part, ...] | None  # None: whatever the pattern shows
+    bounds: tuple[Local, ...] = ()  # of these parts, in the walk's rows
 
 
 class Tiles(NamedTuple):
@@ -43,10 +55,49 @@ class Tiles(NamedTuple):
     starts: np.ndarray  # int32 [rows + 1]
     partials: np.ndarray  # int32 [rows]
     parts: tuple[Part, ...] | None
+    bounds: tuple[Local, ...] = ()  # of these parts, in the walk's rows
+    masks: np.ndarray | None = None  # int32 [tiles]: 0 of FULL ones, else which mask (from 1); None: not asked
 
     @property
     def full(self) -> int:
         return int(np.sum(self.partials - self.starts[:-1]))
+
+    @property
+    def row_of(self) -> np.ndarray:
+        """int32 [tiles]: the row of each tile."""
+        return np.repeat(np.arange(len(self.partials), dtype=np.int32), np.diff(self.starts))
+
+    @property
+    def is_full(self) -> np.ndarray:
+        """bool [tiles]: which tiles need no mask."""
+        return np.arange(len(self.columns)) < self.partials[self.row_of]
+
+    def transposed(self, S: int, tile_q: int) -> "Tiles":
+        """The same tiles with the key tiles as rows: what a backward visits for the gradients of keys and values.
+
+        Rows and columns change places: row i is the key tile i, `columns` are row tiles of queries, and `size` is
+        `tile_q`. In each row FULL tiles come first, as before. Bounds and masks stay those of (queries, keys).
+
+        Args:
+            S: keys of the walk.
+            tile_q: queries of a tile.
+
+        Example:
+            >>> import attnjax as aj
+            >>> from attnjax.plan import plan
+            >>> walk = plan(aj.Causal(), 12, 12, 0, tile=(4, 4)).walks[0]
+            >>> by_keys = walk.tiles.transposed(walk.S, walk.tile_q)
+            >>> by_keys.columns.tolist(), by_keys.starts.tolist(), by_keys.partials.tolist()
+            ([1, 2, 0, 2, 1, 2], [0, 3, 5, 6], [2, 4, 5])
+        """
+        full, rows = self.is_full, -(-S // self.size)
+        order = np.lexsort((self.row_of, ~full, self.columns))
+        found, whole = (np.bincount(x, minlength=rows) for x in (self.columns, self.columns[full]))
+        starts = np.concatenate([[0], np.cumsum(found)]).astype(np.int32)
+        return self._replace(
+            size=tile_q, columns=self.row_of[order], starts=starts, partials=(starts[:-1] + whole).astype(np.int32),
+            masks=None if self.masks is None else self.masks[order],
+        )  # fmt: skip
 
 
 class Walk(NamedTuple):
@@ -94,14 +145,6 @@ class Walk(NamedTuple):
         return self.tile_q * (looped + self.rows * sum(stretch.size for stretch in self.stretches))
 
 
-class Local(NamedTuple):
-    """A part in the rows of a walk: outside of `outer` nothing is visible, inside `inner` everything."""
-
-    part: Part
-    outer: Region
-    inner: Region | None = None
-
-
 class Problem(NamedTuple):
     """What one walk has to compute. `whole`: no other walk computes a part of the pattern."""
 
@@ -118,23 +161,26 @@ class Problem(NamedTuple):
         return None if self.whole and chosen == self.parts else tuple(local.part for local in chosen)
 
 
-def cheapest(problem: Problem, heads: Heads) -> Walk | None:
+def cheapest(problem: Problem, heads: Heads, sizes: Sizes) -> Walk | None:
     """The walk that costs least; None where nothing is visible."""
-    few = tuple(x for x in problem.parts if x.part.kind == "column" and x.outer.k1 <= FEW and x.outer.k0 < problem.S)
-    rest = tuple(x for x in problem.parts if x not in few)
-    sizes = [size for size in tile_sizes.loop_sizes(heads, problem.T, problem.S) if _listable(problem, *size)]
-    found = [loop(problem, *_askable(problem, problem.parts, *size), (), problem.parts) for size in sizes]
+    p = problem
+    few = tuple(x for x in p.parts if x.part.kind == "column" and x.outer.k1 <= sizes.few and x.outer.k0 < p.S)
+    rest = tuple(x for x in p.parts if x not in few)
+    loops = tile_sizes.loop_sizes(heads, p.T, p.S, sizes)
+    listable = [size for size in loops if _listable(p, *size)]
+    found = [loop(p, *_askable(p, p.parts, *size), (), p.parts) for size in listable]
     if few and rest:
-        found += [loop(problem, *_askable(problem, rest, *size), few, rest) for size in sizes]
-    found += [one_pass(problem, size, few, rest) for size in tile_sizes.stretch_sizes(heads, problem.T)]
+        found += [loop(p, *_askable(p, rest, *size), few, rest) for size in listable]
+    stretches = tile_sizes.stretch_sizes(heads, p.T, sizes)
+    found += [one_pass(p, size, few, rest, sizes.stretch) for size in stretches]
     walks = [walk for walk in found if walk is not None]
-    if not walks and problem.parts and not sizes:
-        _refuse_tiles(problem, *tile_sizes.loop_sizes(heads, problem.T, problem.S)[0])
+    if not walks and p.parts and not listable:
+        _refuse_tiles(p, *loops[0])
     if not walks:
         return None
     most = tile_sizes.SLACK * min(walk.scores for walk in walks)
     thrifty = [walk for walk in walks if walk.scores <= most]
-    return min(thrifty, key=lambda w: tile_sizes.cost(heads, w.full + w.partial, w.tile_q, w.scores))
+    return min(thrifty, key=lambda w: tile_sizes.cost(heads, w.full + w.partial, w.tile_q, w.scores, sizes))
 
 
 def loop(problem: Problem, tile_q: int, tile_k: int, few: tuple[Local, ...], rest: tuple[Local, ...]) -> Walk | None:
@@ -142,26 +188,28 @@ def loop(problem: Problem, tile_q: int, tile_k: int, few: tuple[Local, ...], res
     p = problem
     if not _listable(p, tile_q, tile_k):
         _refuse_tiles(p, tile_q, tile_k)
-    table = tiles(p.states_of(rest), p.T, p.S, tile_q, tile_k, p.shown_by(rest))
+    table = tiles(p.states_of(rest), p.T, p.S, tile_q, tile_k, p.shown_by(rest))._replace(bounds=rest)
     stretches = (_few(p, tile_q, few),) if few else ()
     if not len(table.columns):
         return Walk(p.step, p.shift, p.T, p.S, tile_q, stretches, None) if few else None
     return Walk(p.step, p.shift, p.T, p.S, tile_q, stretches, table)
 
 
-def one_pass(problem: Problem, tile_q: int, few: tuple[Local, ...], rest: tuple[Local, ...]) -> Walk | None:
-    """A walk that takes the keys of each row of tiles as one stretch (and the few that all queries see)."""
+def one_pass(
+    problem: Problem, tile_q: int, few: tuple[Local, ...], rest: tuple[Local, ...], most: int
+) -> Walk | None:
+    """A walk that takes the keys of each row of tiles as one stretch, of `most` keys (and the few that all see)."""
     p = problem
     first = np.arange(0, p.T, tile_q)
     low, high = _reach(rest, first, np.minimum(first + tile_q, p.T), p.S)
     longest = int(np.max(high - low, initial=0))
-    if longest > tile_sizes.STRETCH or not (longest or few):
+    if longest > most or not (longest or few):
         return None
     stretches = (_few(p, tile_q, few),) if few else ()
     if longest:
         size = min(-(-longest // 16) * 16, p.S)
         starts = np.clip(np.where(high > low, low, 0), 0, p.S - size).astype(np.int32)
-        stretches += (Stretch(size, starts, p.shown_by(rest)),)
+        stretches += (Stretch(size, starts, p.shown_by(rest), rest),)
     return Walk(p.step, p.shift, p.T, p.S, tile_q, stretches, None)
 
 
@@ -192,7 +240,7 @@ def _few(problem: Problem, tile_q: int, few: tuple[Local, ...]) -> Stretch:
     first = max(0, min(local.outer.k0 for local in few))
     size = min(max(local.outer.k1 for local in few), problem.S) - first
     rows = -(-problem.T // tile_q)
-    return Stretch(size, np.full(rows, first, np.int32), problem.shown_by(few))
+    return Stretch(size, np.full(rows, first, np.int32), problem.shown_by(few), few)
 
 
 def _reach(chosen: tuple[Local, ...], q0: np.ndarray, q1: np.ndarray, S: int) -> tuple[np.ndarray, np.ndarray]:

@@ -12,9 +12,20 @@ from sides import fresh_program
 from work import Work
 
 import attnjax as aj
+from attnjax.plan import plan
+from attnjax.tile_sizes import sizes_for
 
 LONG = 131072
 MIB = 2**20
+MASKED = {
+    "window": "window({n})",
+    "sink": "sink(4) | window({n})",
+    "strided": "window({n}) | strided(256)",
+    "all": "sink(4) | window({n}) | strided(256)",
+    "comb": "strided({n})",
+    "chunked": "chunked({n}1)",
+    "prefix": "prefix({n})",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +89,21 @@ def plan_milliseconds(template, values):
     return lambda: statistics.median(once(n) for n in values)
 
 
+def masks_milliseconds(template, values):
+    """Median of a plan of tiles of 1024 x 1024 alone, and of telling the masks of its PARTIAL tiles apart."""
+    tiles = sizes_for("tpu")._replace(loops=((1024, 1024),), stretches=(), few=0)
+
+    def once(n):
+        pattern = aj.parse(template.format(n=n))
+        start = time.perf_counter()
+        found = plan(pattern, LONG, LONG, 0, sizes=tiles)
+        for walk in found.walks:
+            found.masks(walk)
+        return 1e3 * (time.perf_counter() - start)
+
+    return lambda: statistics.median(once(n) for n in values)
+
+
 def programs():
     """All of them."""
     for pattern in ("causal()", "window(4096)", STRIDE):
@@ -93,6 +119,8 @@ def programs():
     for template in ("window({n})", "sink(4) | window({n})", "window({n}) | strided(256)"):
         name = label(template.format(n=256))
         yield Program(f"plan-{name}-{LONG}", "ms", 50, None, plan_milliseconds(template, near))
+    for name, template in MASKED.items():
+        yield Program(f"masks-{name}-{LONG}", "ms", 50, None, masks_milliseconds(template, near))
 
 
 PROGRAMS = tuple(programs())

@@ -5,27 +5,33 @@ from typing import Any
 import jax.numpy as jnp
 
 from attnjax import reference
+from attnjax.backends.base import Target, Work, is_small
 from attnjax.call import Call
 from attnjax.shapes import compute_dtype
 from attnjax.visible import positions
 
-HAS_BACKWARD = False  # plain JAX: differentiated by JAX itself
+plain = True
 
 
-def why_not(call: Call) -> str | None:
+def why_not(call: Call, target: Target) -> str | None:
     """Never: this is the one backend that supports everything."""
     return None
 
 
-def work(call: Call) -> dict[str, Any]:
-    """What running the call costs: tiles by state, scores computed, bytes of temporaries."""
+def prefers(call: Call, target: Target) -> tuple[bool, str]:
+    """Small calls: all scores at once are faster than tile after tile."""
+    return is_small(call, target)
+
+
+def work(call: Call, target: Target) -> Work:
+    """All T x S scores, and as many weights."""
     d = call.dims
     scores = d.B * d.N * d.T * d.S
     width = jnp.dtype(compute_dtype(call.q, call.k, call.v)).itemsize
-    return {"tiles": None, "walks": (), "plans": (), "scores": scores, "bytes": 2 * scores * width}
+    return Work(scores=scores, bytes=2 * scores * width)
 
 
-def forward(call: Call) -> tuple[Any, Any]:
+def forward(call: Call, target: Target) -> tuple[Any, Any]:
     """(output [B, T, N, h], log-sum-exp [B, T, N])."""
     return reference.attention(call.q, call.k, call.v, **_formula(call))
 
@@ -39,14 +45,11 @@ def _formula(call: Call) -> dict[str, Any]:
     """What the formula takes besides q, k and v, for all rows and columns at once."""
     d, o = call.dims, call.options
     row, col = positions(d.T), positions(d.S)
-    seen = call.shown(row, col)
     return dict(
-        visible=seen if call.mask is None else seen & call.mask,
-        scale=o.scale,
-        soft_cap=o.soft_cap,
-        bias=call.bias,
-        rescore=lambda s: call.rescored(s, row, col, call.diff.get("score_params")),
-        sink_logits=call.diff.get("sink_logits"),
+        visible=call.seen(row, col, call.mask, call.bias),
+        scale=o.rule.scale,
+        rule=lambda dots: call.scores(dots, row, col, call.diff.score),
+        sink_logits=call.diff.sink_logits,
         dropout=call.dropout(row, col, compute_dtype(call.q, call.k, call.v)),
         precision=o.precision,
     )

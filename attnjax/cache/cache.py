@@ -3,23 +3,21 @@
 import dataclasses
 import functools
 import typing
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from attnjax.cache import checks, places, store
-from attnjax.cache.look import Rule
 from attnjax.cache.step import look_and_write
 from attnjax.cache.store import Store
-from attnjax.captures import captures
+from attnjax.door import scoring
+from attnjax.options import ScoreOptions, check_names
 from attnjax.patterns import Pattern, PerHead, Slots
 from attnjax.patterns.checks import LARGEST, integer, size
 from attnjax.rope import Rope
-from attnjax.scores import Precision, check_precision, check_scale, check_soft_cap
-from attnjax.shapes import compute_dtype
+from attnjax.shapes import Dims, check_heads, compute_dtype, shown
 from attnjax.varying import axes_of
 
 
@@ -155,9 +153,8 @@ class Cache:
     @typing.no_type_check
     def step(
         self, q: Float[Array, "B T N H"], k: Float[Array, "B T K H"], v: Float[Array, "B T K h"], *,
-        lengths: Int[Array, "B"] | None = None, scale: float | None = None, soft_cap: float | None = None,
-        sink_logits: Float[Array, "N"] | None = None, score_fn: Callable[..., Any] | None = None,
-        score_params: Any = None, precision: Precision = None, backend: str = "auto", return_weights: bool = False,
+        lengths: Int[Array, "B"] | None = None, backend: str = "auto", return_weights: bool = False,
+        **options: Unpack[ScoreOptions],
     ) -> tuple[Any, ...]:  # fmt: skip
         """The next T tokens of each row look at what is kept and at each other, and are then kept themselves.
 
@@ -167,9 +164,10 @@ class Cache:
         Args:
             q, k, v: of the new tokens.
             lengths: how many tokens of each row are real, 0 to T, the rest is padding behind them; None: all.
-            scale, soft_cap, sink_logits, score_fn, score_params, precision, backend: as in `attend`.
+            backend: as in `attend`.
             return_weights: also return the weights [B, N, T, slots + T], dense: first of the tokens in the slots
                 as they were before the step (see `positions`), then of the new ones.
+            options: scale, soft_cap, score_fn, score_params, sink_logits and precision, as `ScoreOptions` says.
 
         Returns:
             (o, cache), or (o, cache, weights). Padding gives 0. A row without room, or a wrong length, is an error;
@@ -191,12 +189,13 @@ class Cache:
         checks.check_chunk(self, q, k, v)
         lengths = checks.check_lengths(lengths, self.batch, k.shape[1])
         refused = self.refusals(k.shape[1], lengths)
-        shape, dtype = (self.batch, q.shape[2], q.shape[1], self.slots.size + q.shape[1]), compute_dtype(q, self.k)
-        scale, precision = check_scale(scale, q.shape[3], dtype), check_precision(precision)
-        closed, captured = captures(self.pattern, score_fn, score_params, shape, dtype, axes_of((q, k, v)))
-        rule = Rule(scale, check_soft_cap(soft_cap, dtype=dtype), score_fn, precision, backend, return_weights, closed)
-        arrays = *(jnp.asarray(x) for x in (q, k, v)), lengths, refused, sink_logits, score_params, captured
-        o, cache, weights = look_and_write(self, *arrays, rule)
+        check_names(options, ScoreOptions, "Cache.step", ("lengths", "backend", "return_weights"))
+        (B, T, N, H), (K, h) = q.shape, v.shape[2:]
+        check_heads(N, K, shown(q=q, k=k, v=v))
+        dims = Dims(B, T, self.slots.size + T, N, K, H, h, True)
+        bound = scoring(self.pattern, dims, compute_dtype(q, self.k), axes_of((q, k, v)), options)
+        q, k, v = (jnp.asarray(x) for x in (q, k, v))
+        o, cache, weights = look_and_write(self, q, k, v, lengths, refused, bound, backend, return_weights)
         return (o, cache, weights) if return_weights else (o, cache)
 
     @typing.no_type_check

@@ -16,8 +16,8 @@ from attnjax.heads.door import check_ids, check_period
 from attnjax.heads.rules import RULES, At, Terms
 from attnjax.models.decoder import Decoder
 from attnjax.nn.block import Block
-from attnjax.nn.dense import attention_weights
 from attnjax.nn.norm import RMSNorm
+from attnjax.nn.weights import attention_weights
 from attnjax.scores import matmul_precision
 from attnjax.visible import positions
 
@@ -135,13 +135,12 @@ def _layer(
     layer."""
     attention = block.attention
     q, k, v = attention.project(block.attention_norm(x))
-    sinks = None if attention.sinks is None else attention.sinks[...]
     if raises is not None:
         path = raises if block.attention_post_norm is None else raises * gain(block.attention_post_norm)
         out = attention.out.kernel[...].astype(jnp.float32).reshape(attention.num_heads, -1, attention.d_model)
         raises = jnp.einsum("NhD,BSD->BNhS", out, path, precision=matmul_precision(None, out))
-    how = rows, names, period, attention.pattern, attention.scale, attention.soft_cap
-    return _sums(q, k, v, sinks, tokens, raises, *how), block(x)
+    how = rows, names, period, attention.pattern, attention.scored()
+    return _sums(q, k, v, tokens, raises, *how), block(x)
 
 
 def _finished(name: str, terms: Terms) -> tuple[str, np.ndarray]:
@@ -153,10 +152,9 @@ def _finished(name: str, terms: Terms) -> tuple[str, np.ndarray]:
     return name, value.sum(axis=0) / np.where(total > 0, total, np.nan)
 
 
-@functools.partial(jax.jit, static_argnames=("rows", "names", "period", "pattern", "scale", "soft_cap"))
 def _sums(
-    q: Any, k: Any, v: Any, sinks: Any, tokens: Any, raises: Any, rows: int, names: tuple[str, ...],
-    period: int | None, pattern: Any, scale: float, soft_cap: float | None,
+    q: Any, k: Any, v: Any, tokens: Any, raises: Any, rows: int, names: tuple[str, ...], period: int | None,
+    pattern: Any, scored: Any,
 ) -> dict[str, Terms]:  # fmt: skip
     """Both sums over queries, [B, N], of every score, `rows` queries at a time."""
     B, T, N, _ = q.shape
@@ -167,8 +165,7 @@ def _sums(
     def add(sums: Any, i: Any) -> Any:
         first = i * rows
         w = attention_weights(
-            jax.lax.dynamic_slice_in_dim(q_padded, first, rows, 1), k, v, pattern, q_offset=first, scale=scale,
-            soft_cap=soft_cap, sink_logits=sinks,
+            jax.lax.dynamic_slice_in_dim(q_padded, first, rows, 1), k, v, pattern, q_offset=first, **scored
         )  # fmt: skip
         at = At(first + positions(rows), positions(T), tokens[:, None], period)
         found = {name: RULES[name](w, at) for name in names if name in RULES}

@@ -2,7 +2,7 @@
 
 import typing
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +13,17 @@ from attnjax.attend import attend
 from attnjax.cache import Cache
 from attnjax.dropout import check_rate
 from attnjax.nn.cached import check_cached
-from attnjax.nn.dense import attention_weights, check_backend, check_size
 from attnjax.nn.inputs import check_sequences
 from attnjax.nn.norm import RMSNorm
+from attnjax.nn.score_module import ModuleRule
 from attnjax.nn.settings import as_rope, head_sizes, pattern_for
 from attnjax.nn.standing import restarts, standing
+from attnjax.nn.weights import attention_weights, check_size, holding_weights
+from attnjax.options import RuleOptions, ScoreOptions, check_names
 from attnjax.patterns import Pattern, PerHead
 from attnjax.rope import Rope
-from attnjax.scores import check_scale, check_soft_cap
+from attnjax.score_rule import rule_of
+from attnjax.scores import check_precision
 from attnjax.segments import Segments
 from attnjax.shapes import wide_dtype
 from attnjax.visible import positions as rows_from_0
@@ -77,8 +80,6 @@ class Attention(nnx.Module):
         rope: rotation of queries and keys: None, a `Rope`, a mapping of its settings, or a number, its theta.
         qk_norm: RMSNorm over each head of q and k, before the rotation (Qwen3, Gemma 3).
         qk_norm_eps: its eps.
-        soft_cap: scores become soft_cap * tanh(score / soft_cap); None leaves them.
-        scale: factor on q.k; None means 1 / sqrt(H).
         use_bias: biases on query, key and value.
         out_bias: bias on the output; None means as `use_bias`.
         learned_sinks: one learned logit per query head, `sinks` [N], that joins every softmax without a value
@@ -87,6 +88,8 @@ class Attention(nnx.Module):
         dtype: dtype of the computation and of the output; scores and softmax are float32 at least.
         param_dtype: dtype of the parameters.
         rngs: where the first weights come from (truncated normal of variance 1 / fan-in).
+        options: scale, soft_cap, score_fn and precision, as `RuleOptions` says. A score_fn may be an `nnx.Module`,
+            whose parameters then belong to the layer and learn; it is called without score_params (None).
 
     Raises:
         TypeError: if a size is not an int, `pattern` not a pattern or `rope` none of its forms.
@@ -113,8 +116,6 @@ class Attention(nnx.Module):
         rope: Rope | Mapping[str, Any] | float | None = None,
         qk_norm: bool = False,
         qk_norm_eps: float = 1e-6,
-        soft_cap: float | None = None,
-        scale: float | None = None,
         use_bias: bool = False,
         out_bias: bool | None = None,
         learned_sinks: bool = False,
@@ -122,21 +123,25 @@ class Attention(nnx.Module):
         dtype: Any = jnp.float32,
         param_dtype: Any = jnp.float32,
         rngs: nnx.Rngs,
+        **options: Unpack[RuleOptions],
     ):
+        check_names(options, RuleOptions, "nn.Attention")
         D, N, K, H = head_sizes(d_model, num_heads, num_kv_heads, head_dim)
         self.d_model, self.num_heads, self.num_kv_heads, self.head_dim = D, N, K, H
         self.pattern = pattern_for(pattern, N)
         self.rope = as_rope(rope, H)
-        self.scale = check_scale(scale, H, wide_dtype(dtype))
-        self.soft_cap = check_soft_cap(soft_cap, dtype=wide_dtype(dtype))
+        module = options["score_fn"] if isinstance(options.get("score_fn"), nnx.Module) else None
+        given = options if module is None else options | {"score_fn": None}
+        self.rule, self.precision = rule_of(given, H, wide_dtype(dtype)), check_precision(options.get("precision"))
+        self.score_module = nnx.data(module)
         self.dropout_rate = check_rate(dropout_rate, key="given with each call")
         self.dtype = dtype
 
-        options = dict(dtype=dtype, param_dtype=param_dtype, rngs=rngs)
-        self.query = nnx.Linear(D, N * H, use_bias=use_bias, **options)
-        self.key = nnx.Linear(D, K * H, use_bias=use_bias, **options)
-        self.value = nnx.Linear(D, K * H, use_bias=use_bias, **options)
-        self.out = nnx.Linear(N * H, D, use_bias=use_bias if out_bias is None else out_bias, **options)
+        kind = dict(dtype=dtype, param_dtype=param_dtype, rngs=rngs)
+        self.query = nnx.Linear(D, N * H, use_bias=use_bias, **kind)
+        self.key = nnx.Linear(D, K * H, use_bias=use_bias, **kind)
+        self.value = nnx.Linear(D, K * H, use_bias=use_bias, **kind)
+        self.out = nnx.Linear(N * H, D, use_bias=use_bias if out_bias is None else out_bias, **kind)
         norm = dict(eps=qk_norm_eps, dtype=dtype, param_dtype=param_dtype)
         norms = [RMSNorm(H, **norm) if qk_norm else None for _ in range(2)]
         self.query_norm, self.key_norm = map(nnx.data, norms)
@@ -151,11 +156,13 @@ class Attention(nnx.Module):
         positions: Num[Array, "... T"] | None = None,
         segments: Segments | None = None,
         mask: Bool[Array, "..."] | None = None,
+        bias: Float[Array, "..."] | None = None,
         cache: Any = None,
         deterministic: bool = True,
         dropout_key: jax.Array | None = None,
         return_weights: bool = False,
         backend: str = "auto",
+        **options: Unpack[ScoreOptions],
     ) -> Float[Array, "... T D"] | WithWeights:
         """Attends from x to itself, or to `kv` (cross attention).
 
@@ -171,13 +178,15 @@ class Attention(nnx.Module):
             segments: documents packed into one row, padding or lengths; see `Segments`. Its positions="segment"
                 restarts pattern and rope at every document, but for the rows that `positions` places.
             mask: True = may look, broadcast to [B, N, T, S]; narrows the pattern.
-            cache: from `init_cache` or an earlier call; x are the next T tokens of each row. Excludes kv, mask,
+            bias: floating, broadcast to [B, N, T, S], added to the scores; -inf hides.
+            cache: from `init_cache` or an earlier call; x are the next T tokens of each row. Excludes kv, mask, bias,
                 positions and dropout; segments may only be the rows' lengths, `Segments.from_lengths(q=)`.
             deterministic: True switches dropout off.
             dropout_key: a JAX key; needed with `deterministic=False` and a `dropout_rate` above 0. Layers that
                 share a key drop the same pairs, so fold the layer's number into it.
             return_weights: also return the attention weights, after dropout. Runs dense, whatever the length.
             backend: as in `attend`.
+            options: score_params and sink_logits, as `ScoreOptions` says (how scores are made was said to the layer).
 
         Returns:
             y, (y, cache), (y, weights) or (y, cache, weights), as named tuples.
@@ -186,23 +195,45 @@ class Attention(nnx.Module):
             TypeError: if x or `kv` is no floating array, `mask` not bool, or `cache` no Cache.
             ValueError: if shapes or the cache do not fit, the pattern needs T == S, or weights take over 2 GiB.
         """
+        scored = self.scored(options)
         if cache is not None:
-            check_cached(self, cache, x, kv, positions, segments, mask, deterministic)
-            return self._with_cache(x, cache, segments, return_weights, backend)
+            check_cached(self, cache, x, kv, positions, segments, mask, bias, deterministic)
+            return self._with_cache(x, cache, segments, return_weights, backend, scored)
         q, k, v = self.project(x, kv, positions=positions, segments=segments)
         if not restarts(segments):
             check_lengths(self.pattern, q.shape[-3], k.shape[-3])
         rate = 0.0 if deterministic else self.dropout_rate
-        options = dict(
-            scale=self.scale, soft_cap=self.soft_cap, mask=mask, segments=segments,
-            sink_logits=None if self.sinks is None else self.sinks[...],
-            dropout_rate=rate, dropout_key=dropout_key if rate else None,
+        more = dict(
+            mask=mask, bias=bias, segments=segments, dropout_rate=rate, dropout_key=dropout_key if rate else None
         )  # fmt: skip
         if not return_weights:
-            return self._combine(attend(q, k, v, self.pattern, backend=backend, **options))
-        check_backend(backend)
-        weights = attention_weights(q, k, v, self.pattern, **options)
-        return WithWeights(self._combine(attend(q, k, v, self.pattern, backend="dense", **options)), weights)
+            return self._combine(attend(q, k, v, self.pattern, backend=backend, **scored, **more))
+        backend = holding_weights(backend)
+        weights = attention_weights(q, k, v, self.pattern, **scored, **more)
+        return WithWeights(self._combine(attend(q, k, v, self.pattern, backend=backend, **scored, **more)), weights)
+
+    def scored(self, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """How this layer makes scores, as `attend` takes it, with what a call may add.
+
+        Raises:
+            TypeError: for an option that was fixed when the layer was made, or that there is not.
+            ValueError: if the layer has what is given, as parameters of its own.
+        """
+        options = dict(options or {})
+        for name in options:
+            if name in typing.get_type_hints(RuleOptions):
+                raise TypeError(f"{name}= was fixed when the layer was made: nn.Attention(..., {name}=)")
+        check_names(options, ScoreOptions, "a call of nn.Attention")
+        found: Any = self.rule.options | {"precision": self.precision} | options
+        for own, name in ((self.sinks, "sink_logits"), (self.score_module, "score_params")):
+            if own is not None and options.get(name) is not None:
+                raise ValueError(f"this layer has {name} of its own, which learn; leave {name}= out")
+        if self.sinks is not None:
+            found["sink_logits"] = self.sinks[...]
+        if self.score_module is not None:
+            graph, found["score_params"] = nnx.split(self.score_module)
+            found["score_fn"] = ModuleRule(graph)
+        return found
 
     @typing.no_type_check
     def project(
@@ -230,18 +261,19 @@ class Attention(nnx.Module):
             dtype=self.dtype if dtype is None else dtype, positions=positions, rope=self.rope,
         )  # fmt: skip
 
-    def _with_cache(self, x: Any, cache: Cache, segments: Any, return_weights: bool, backend: str) -> Any:
+    def _with_cache(
+        self, x: Any, cache: Cache, segments: Any, return_weights: bool, backend: str, scored: dict[str, Any],
+    ) -> Any:  # fmt: skip
         if return_weights:
-            check_backend(backend)
+            holding_weights(backend)
             check_size((cache.batch, self.num_heads, x.shape[1], cache.slots.size + x.shape[1]))
         q, k, v = self._heads(x, x)
         if self.rope is not None and cache.rope is None:
             rows = cache.length[:, None] + rows_from_0(x.shape[1])[None]
             q, k = self.rope(q, rows), self.rope(k, rows)
         found = cache.step(
-            q, k, v, lengths=None if segments is None else segments.q_lengths, scale=self.scale,
-            soft_cap=self.soft_cap, sink_logits=None if self.sinks is None else self.sinks[...],
-            backend=backend, return_weights=return_weights,
+            q, k, v, lengths=None if segments is None else segments.q_lengths, backend=backend,
+            return_weights=return_weights, **scored,
         )  # fmt: skip
         y = self._combine(found[0])
         return WithCacheAndWeights(y, *found[1:]) if return_weights else WithCache(y, found[1])

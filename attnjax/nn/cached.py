@@ -8,7 +8,7 @@ from attnjax.segments import Segments
 
 
 def check_cached(
-    layer: Any, cache: Any, x: Any, kv: Any, positions: Any, segments: Any, mask: Any, deterministic: bool
+    layer: Any, cache: Any, x: Any, kv: Any, positions: Any, segments: Any, mask: Any, bias: Any, deterministic: bool
 ) -> None:
     """The arguments of a call with `cache=`.
 
@@ -23,6 +23,7 @@ def check_cached(
     for name, value, why in (
         ("kv", kv, "keys come from the tokens themselves"),
         ("mask", mask, "the slots of a cache have no columns of their own; write the rule as a pattern"),
+        ("bias", bias, "the slots of a cache have no columns of their own; write it as a score_fn of positions"),
     ):
         if value is not None:
             raise ValueError(f"{name}= and cache= exclude each other: {why}")

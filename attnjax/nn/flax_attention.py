@@ -11,8 +11,8 @@ from flax import nnx
 from flax.nnx.nn.dtypes import promote_dtype
 
 from attnjax.attend import attend
-from attnjax.nn.dense import attention_weights, check_size
 from attnjax.nn.settings import pattern_for
+from attnjax.nn.weights import attention_weights, check_size
 from attnjax.patterns import Causal, Pattern, PerHead
 from attnjax.shapes import broadcasts, check_float, check_heads, shown, to_rank
 from attnjax.visible import check_pattern

@@ -8,10 +8,14 @@ MOST = 2**63 - 1  # of any number: lengths of questions about patterns may be be
 STATIC = "it must be an int: take it from the shape of an array, or name it in static_argnums of jax.jit"
 
 
-def integer(name: str, value: object, low: int | None = None, rule: str = "", traced: str = STATIC) -> int:
-    """`value` as an int, or an error that names the argument, the value and the rule.
+def integer(
+    name: str, value: object, low: int | None = None, rule: str = "", traced: str = STATIC, most: int = MOST,
+    why: str = "",
+) -> int:  # fmt: skip
+    """`value` as an int from `low` to `most`, or an error that names the argument, the value and the rule.
 
-    `traced` says what to do about a number that is known only when a compiled program runs.
+    `rule` says why it is at least `low` and `why` why at most `most`, `traced` what to do about a number that is known
+    only when a compiled program runs.
     """
     if isinstance(value, bool):
         raise TypeError(f"{name}={value!r} is a bool; it must be an int")
@@ -25,23 +29,23 @@ def integer(name: str, value: object, low: int | None = None, rule: str = "", tr
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}; it must be an int") from None
     if low is not None and number < low:
         raise ValueError(f"{name}={short(number)} is too small: {rule or f'it must be at least {low}'}")
-    if abs(number) > MOST:
-        raise ValueError(f"{name}={short(number)} is out of range: it fits into no 64-bit integer")
+    if number > most:
+        raise ValueError(f"{name}={short(number)} is too large: {why or f'it is at most {most}'}")
+    if number < -MOST:
+        raise ValueError(f"{name}={short(number)} is too small: it is at least {-MOST}")
     return number
 
 
 def short(number: int) -> str:
     """An int for a message, however many digits it has."""
-    beyond = "" if number.bit_length() <= 64 else f"{'-' * (number < 0)}2**{number.bit_length() - 1}"
-    return f"{beyond} or {'less' if number < 0 else 'more'}" if beyond else str(number)
+    if number.bit_length() <= 128:
+        return str(number)
+    return f"{'-' * (number < 0)}2**{number.bit_length() - 1} or {'less' if number < 0 else 'more'}"
 
 
 def size_of(name: str, value: object, most: int = LARGEST) -> int:
     """A size of an array or a model as an int, from 1 to what arrays can have."""
-    number = integer(name, value, 1)
-    if number > most:
-        raise ValueError(f"{name}={number} is too large: it is at most {most}")
-    return number
+    return integer(name, value, 1, most=most)
 
 
 class Rule(NamedTuple):
@@ -59,10 +63,7 @@ def pattern_size(name: str, value: object, low: int, rule: Rule) -> int:
 
 def size(name: str, value: object, low: int, why: str, traced: str = STATIC) -> int:
     """A number of positions: an int from `low` to the largest one."""
-    number = integer(name, value, low, why, traced)
-    if number > LARGEST:
-        raise ValueError(f"{name}={number} is too large: positions are int32, at most {LARGEST}; {why}")
-    return number
+    return integer(name, value, low, why, traced, LARGEST, f"positions are int32, at most {LARGEST}; {why}")
 
 
 def lengths(T: object, S: object, q_offset: object, depends_on_positions: bool) -> tuple[int, int, int]:

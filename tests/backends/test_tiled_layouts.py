@@ -33,9 +33,8 @@ def small_tiles(monkeypatch):
         plan.cache_clear()
         run.clear_cache()
 
-    monkeypatch.setattr(tile_sizes, "LOOPS", ((16, 8), (8, 16)))
-    monkeypatch.setattr(tile_sizes, "STRETCHES", (8, 4))
-    monkeypatch.setattr(tile_sizes, "BLOCK", 1 << 11)
+    small = tile_sizes.CPU._replace(loops=((16, 8), (8, 16)), stretches=(8, 4), block=1 << 11)
+    monkeypatch.setattr(tile_sizes, "CPU", small)
     forget()
     yield
     monkeypatch.undo()

@@ -32,14 +32,14 @@ class Fault(NamedTuple):
 FAULTS = (
     Fault("M02", "a window of 0 is taken as a width", MASKS, "patterns/shipped.py",
           'checked("window", window, 1, rule)', 'checked("window", window, 0, rule)'),
-    Fault("M05", "without a mask the causal rule is skipped", MASKS, "backends/dense.py",
-          "visible=seen if call.mask is None else", "visible=jnp.ones_like(seen) if call.mask is None else"),
+    Fault("M05", "without a mask the causal rule is skipped", MASKS, "call.py",
+          "seen = seen if mask is None else", "seen = jnp.ones_like(seen) if mask is None else"),
     Fault("M06", "the offset of the queries is forgotten", MASKS, "call.py",
           "return self.options.q_offset + rows if offset is None", "return rows if offset is None"),
     Fault("M08", "a row without keys divides 0 by 0", MASKS, "blend.py",
           "    empty = part.sum == 0\n", "    empty = part.sum < 0\n"),
-    Fault("M10", "True hides on one path", MASKS, "backends/dense.py",
-          "else seen & call.mask", "else seen & ~call.mask"),
+    Fault("M10", "True hides on one path", MASKS, "call.py",
+          "seen if mask is None else seen & mask", "seen if mask is None else seen & ~mask"),
     Fault("M11", "segment ids are taken and not used", MASKS, "segments.py",
           "return (q == k) & (q >= 0)", "return (q >= 0) & (k >= 0)"),
     Fault("M13", "the far edge of a window has the wrong sign", MASKS, "patterns/leaves.py",
@@ -49,17 +49,16 @@ FAULTS = (
     Fault("M17", "axes of size 1 do not broadcast", MASKS, "shapes.py",
           "all(a in (1, b) for a, b", "all(a == b for a, b"),
     Fault("N01", "hidden scores are a large number", MASKS, "backends/tiled/layout.py",
-          "s = jnp.where(self.seen(at), s, -jnp.inf)", "s = jnp.where(self.seen(at), s, -65504.0)"),
+          "jnp.where(self.seen(at), self.split(s), -jnp.inf)", "jnp.where(self.seen(at), self.split(s), -65504.0)"),
     Fault("N05", "the cap comes after the mask", MASKS, "reference.py",
           "    w_BNTS, lse_BNT = softmax(",
-          "    if soft_cap is not None:\n"
-          "        s_BNTS = soft_cap * jnp.tanh(jnp.where(visible, s_BNTS, -jnp.inf) / soft_cap)\n"
-          "        visible = jnp.ones_like(visible)\n"
+          "    s_BNTS = rule(jnp.where(visible, s_BNTS, -jnp.inf))\n"
+          "    visible = jnp.ones_like(visible)\n"
           "    w_BNTS, lse_BNT = softmax("),
     Fault("N07", "the cap is accepted and not used", MASKS, "scores.py",
           "return x if soft_cap is None else soft_cap * jnp.tanh(x / soft_cap)", "return x"),
     Fault("N11", "hidden keys and values stay in the products", MASKS, "call.py",
-          "jnp.where(seen[:, :, None, None], call.diff[n], jnp.zeros_like(call.diff[n]))", "call.diff[n]"),
+          "jnp.where(seen[:, :, None, None], x, jnp.zeros_like(x)) for x in", "x for x in"),
     Fault("S01", "heads that do not divide are let through", MASKS, "shapes.py",
           "num_heads < 1 or num_heads % num_kv_heads:", "num_heads < 1:"),
     Fault("S02", "key heads are repeated 0 1 0 1", MASKS, "blend.py",

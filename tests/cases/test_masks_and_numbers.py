@@ -12,7 +12,8 @@ import pytest
 
 import attnjax as aj
 from attnjax.attend import run
-from attnjax.door import call_of
+from attnjax.backends.base import default_target
+from attnjax.door import bind
 
 
 def on_path(path, *arguments, **options):
@@ -21,8 +22,8 @@ def on_path(path, *arguments, **options):
         return aj.attend(*arguments, backend=path, **options)
     import dataclasses
 
-    call, dims = call_of(*arguments, **options)
-    o, _ = run(call.diff, call.facts, dataclasses.replace(call.options, tile=(2, 2)), "tiled")
+    call, dims = bind(*arguments, **options)
+    o, _ = run(dataclasses.replace(call, options=dataclasses.replace(call.options, tile=(2, 2))), "tiled", default_target())
     return o if dims.batched else o[0]
 
 

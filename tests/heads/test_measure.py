@@ -129,7 +129,8 @@ def test_weights_of_a_whole_layer_never_exist():
         ((1, T, N, 16), jnp.float32), ((1, T, 2, 16), jnp.float32), ((1, T), jnp.int32)))  # fmt: skip
     rows = module.BLOCK // (4 * N * T)
     names = (*module.ALWAYS, "duplicate_token", "prefix_matching")
-    compiled = module._sums.lower(q, kv, kv, None, ids, None, rows, names, None, Causal(), 0.25, None).compile()
+    sums = jax.jit(lambda *arrays: module._sums(*arrays, None, rows, names, None, Causal(), {"scale": 0.25}))
+    compiled = sums.lower(q, kv, kv, ids).compile()
     assert 0 < compiled.memory_analysis().temp_size_in_bytes < 4 * N * T * T // 2
 
 

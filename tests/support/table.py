@@ -8,8 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import attnjax as aj
-from attnjax.attend import choose, run
-from attnjax.door import call_of
+from attnjax.attend import run
+from attnjax.backends import choose
+from attnjax.backends.base import default_target
+from attnjax.door import bind
 from tests.support import oracle
 
 
@@ -234,9 +236,10 @@ def caller(row, path, options=None):
     options = data(row).options if options is None else options
 
     def call(inputs):
-        found, _ = call_of(pattern=row.pattern, scale=row.scale, soft_cap=row.soft_cap, **inputs, **options)
-        assert choose(found, backend)[0] == backend
-        return run(found.diff, found.facts, dataclasses.replace(found.options, tile=tile), backend)
+        target = default_target()
+        found, _ = bind(pattern=row.pattern, scale=row.scale, soft_cap=row.soft_cap, **inputs, **options)
+        assert choose(found, backend, target)[0] == backend
+        return run(dataclasses.replace(found, options=dataclasses.replace(found.options, tile=tile)), backend, target)
 
     return call
 

@@ -5,10 +5,9 @@ same way through a job: a scan over rows of tiles, in it one pass over stretches
 (no mask) and PARTIAL tiles. EMPTY tiles are never visited. The program's size does not grow with T.
 """
 
-from typing import Any
-
 import jax.numpy as jnp
 
+from attnjax.backends.base import Target, Work, is_small
 from attnjax.backends.tiled.backward import backward as backward
 from attnjax.backends.tiled.forward import forward as forward
 from attnjax.backends.tiled.jobs import groups
@@ -17,19 +16,25 @@ from attnjax.call import Call
 from attnjax.shapes import compute_dtype
 from attnjax.tile_sizes import Heads, sequences_at_once
 
-HAS_BACKWARD = True
+plain = False
 
 
-def why_not(call: Call) -> str | None:
-    """A sentence if the call cannot run here."""
+def why_not(call: Call, target: Target) -> str | None:
+    """It needs at least one tile."""
     d = call.dims
     if 0 in (d.B, d.T, d.S, d.N, d.h):
         return f"an axis has size 0 (B={d.B} T={d.T} S={d.S} N={d.N} h={d.h}), so there is no tile"
     return None
 
 
-def work(call: Call) -> dict[str, Any]:
-    """What running the call costs: visits by state, scores computed, bytes of temporaries, and the walks."""
+def prefers(call: Call, target: Target) -> tuple[bool, str]:
+    """All but small calls."""
+    small, why = is_small(call, target)
+    return not small, why
+
+
+def work(call: Call, target: Target) -> Work:
+    """The visits of the plan."""
     d = call.dims
     width = jnp.dtype(compute_dtype(call.q, call.k, call.v)).itemsize
     full = partial = scores = held = 0
@@ -44,10 +49,10 @@ def work(call: Call) -> dict[str, Any]:
             held = max(held, at_once * n * (walk.tile_q * walk.tile_k + rows + keys))
             whose = "" if n == d.N else f"heads {', '.join(map(str, group.heads))}: "
             walks.append(whose + str(walk))
-    return {
-        "tiles": {"full": full, "partial": partial},
-        "walks": tuple(walks),
-        "plans": tuple((group.heads, group.plan) for group in groups(call)),
-        "scores": scores,
-        "bytes": held * width + 2 * (call.q.size * call.q.dtype.itemsize),
-    }
+    return Work(
+        scores=scores,
+        bytes=held * width + 2 * (call.q.size * call.q.dtype.itemsize),
+        tiles={"full": full, "partial": partial},
+        walks=tuple(walks),
+        plans=tuple((group.heads, group.plan) for group in groups(call)),
+    )

@@ -1,32 +1,35 @@
 """The backward pass: every tile visited once, its weights recomputed from the log-sum-exp."""
 
+import dataclasses
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from attnjax.backends.base import Target
 from attnjax.backends.tiled import slices
 from attnjax.backends.tiled.jobs import Job, groups, jobs
-from attnjax.backends.tiled.layout import Pass, Tiled, Visit, cut
+from attnjax.backends.tiled.layout import Pass, Visit, cut
 from attnjax.backends.tiled.slices import Sliced
 from attnjax.blend import finite_max
-from attnjax.call import Call
+from attnjax.call import Call, Diff
+from attnjax.score_rule import ScoreArrays
 
 
-def backward(call: Call, o: Any, lse: Any, d_o: Any, d_lse: Any) -> dict[str, Any]:
+def backward(call: Call, target: Target, o: Any, lse: Any, d_o: Any, d_lse: Any) -> Diff:
     """Cotangents of everything in call.diff, recomputing each tile's weights from the log-sum-exp."""
     settled, dtype = slices.settled(call)
     rows = {"o": o, "d_o": d_o, "lse": finite_max(lse)[..., None], "d_lse": d_lse[..., None]}
-    total: dict[str, Any] = {}
-    for job in (job for group in groups(call) for job in jobs(call, group)):
-        for name, x in _job(settled, job, rows, dtype).items():
-            total[name] = jax.tree.map(jnp.add, total[name], x) if name in total else x
-    zeros = jax.tree.map(jnp.zeros_like, {n: x for n, x in call.diff.items() if n not in total})  # nothing is visible
-    return {n: jax.tree.map(lambda a, b: a.astype(b.dtype), (total | zeros)[n], x) for n, x in call.diff.items()}
+    found = [_job(settled, job, rows, dtype) for group in groups(call) for job in jobs(call, group, target)]
+    if not found:  # nothing is visible
+        return jax.tree.map(jnp.zeros_like, call.diff)
+    total = functools.reduce(lambda a, b: jax.tree.map(jnp.add, a, b), found)
+    return jax.tree.map(lambda a, b: a.astype(b.dtype), total, call.diff)
 
 
-def _job(call: Call, job: Job, rows: dict[str, Any], dtype: Any) -> dict[str, Any]:
+def _job(call: Call, job: Job, rows: dict[str, Any], dtype: Any) -> Diff:
     """Cotangents of the call's arrays through one walk."""
     d = call.dims
     fills = {"lse": jnp.inf}  # rows that are not there then weigh nothing
@@ -42,22 +45,25 @@ def _job(call: Call, job: Job, rows: dict[str, Any], dtype: Any) -> dict[str, An
                             is_leaf=slices.is_sliced)  # fmt: skip
 
     found = slices.each(call, job, body, zeros)
-    done = {name: slices.restored(call, job, found[name], keys=name != "q") for name in "qkv"}
-    for name, count, heads in (("q", d.N, job.heads), ("k", d.K, job.key_heads), ("v", d.K, job.key_heads)):
-        if heads != tuple(range(count)):
-            whole = jnp.zeros((*done[name].shape[:2], count, done[name].shape[3]), dtype)
-            done[name] = whole.at[:, :, jnp.asarray(heads)].add(done[name])
-    if "bias" in found:
+
+    def restored(sliced: Sliced, count: int, heads: tuple[int, ...], keys: bool) -> Any:
+        x = slices.restored(call, job, sliced, keys)
+        if heads == tuple(range(count)):
+            return x
+        return jnp.zeros((*x.shape[:2], count, x.shape[3]), dtype).at[:, :, jnp.asarray(heads)].add(x)
+
+    def unsliced(bias: Any) -> Any:
         like = call.bias.astype(dtype)
-        (done["bias"],) = jax.linear_transpose(lambda x: slices.scores(call, job, x).x, like)(found["bias"].x)
-    if "score_params" in found:
-        done["score_params"] = jax.tree.map(lambda x: x.x, found["score_params"], is_leaf=slices.is_sliced)
-    return done
+        return jax.linear_transpose(lambda x: slices.scores(call, job, x).x, like)(bias)[0]
+
+    score = jax.tree.map(lambda x: x.x, found.score, is_leaf=slices.is_sliced)
+    dk, dv = (restored(x, d.K, job.key_heads, True) for x in (found.k, found.v))
+    return Diff(restored(found.q, d.N, job.heads, False), dk, dv, score.cut(unsliced, lambda x: x))
 
 
-def _rows(call: Call, job: Job, outer: dict[str, Any]) -> dict[str, Any]:
+def _rows(call: Call, job: Job, outer: dict[str, Any]) -> Diff:
     """Cotangents of the arrays of some sequences."""
-    t, scale = cut(call, job.walk), call.options.scale
+    t, scale = cut(call, job.walk), call.options.rule.scale
     q, o, d_o, d_lse = (t.whole_rows(x) for x in (call.q, outer["o"], outer["d_o"], outer["d_lse"]))
     lse = t.whole_rows(outer["lse"], jnp.inf)
 
@@ -73,18 +79,10 @@ def _rows(call: Call, job: Job, outer: dict[str, Any]) -> dict[str, Any]:
     def take(fixed: Any, dq: Any, at: Visit) -> Any:
         q_tile, do_tile, lse_tile, delta_tile, q_column, do_column = fixed
         k_tile, parcel = t.keys(t.k, at), {}
-        dots, s = t.scores(at, q_tile, k_tile)
-        p = jnp.exp(s - lse_tile)
+        s, pull = jax.vjp(lambda dots, arrays: t.scores(at, dots, arrays), t.products(q_tile, k_tile), t.arrays(at))
+        p = jnp.exp(t.visible(at, s) - lse_tile)
         ds = p * (t.keep(at, t.einsum("bkrh,bksh->bkrs", do_tile, t.keys(t.v, at))) - delta_tile)
-        if t.bias is not None:
-            parcel["bias"] = _summed(t, t.bias.shape, ds)
-        if call.options.score_fn is not None:
-            pull = jax.vjp(lambda x, params: t.rescored(x, at, params), dots, t.params)[1]
-            ds, d_params = pull(ds)
-            if "score_params" in call.diff:
-                parcel["score_params"] = d_params
-        slope = t.capped_slope(dots)
-        ds = ds if slope is None else ds * slope
+        ds, parcel["score"] = pull(ds)
         parcel["k"] = t.einsum("bkhr,bkrs->bkhs", q_column, ds)
         parcel["v"] = t.einsum("bkhr,bkrs->bkhs", do_column, t.keep(at, p))
         return dq + t.einsum("bkrs,bksh->bkrh", ds, k_tile), parcel
@@ -92,26 +90,22 @@ def _rows(call: Call, job: Job, outer: dict[str, Any]) -> dict[str, Any]:
     def gather(sums: Any, at: Visit, parcel: Any) -> Any:
         zero = jnp.int32(0)
         more = {n: _added(sums[n], parcel[n], (zero, zero, zero, at.start)) for n in "kv"}
-        if "bias" in parcel:
-            more["bias"] = _added(sums["bias"], parcel["bias"], t.corner(sums["bias"], at))
-        if "score_params" in parcel:
-            sums_of_params, params = sums["score_params"], parcel["score_params"]
-            more["score_params"] = jax.tree.map(lambda a, b: a + b.astype(a.dtype), sums_of_params, params)
-        return more
+        total, score = sums["score"], parcel["score"]
+        added = jax.tree.map(lambda a, b: a + b.astype(a.dtype), _without_bias(total), _without_bias(score))
+        if total.bias is not None:
+            bias = _added(total.bias, score.bias, t.corner(total.bias, at))
+            added = dataclasses.replace(added, bias=bias)
+        return more | {"score": added}
 
     zero: dict[str, Any] = {
         n: jnp.zeros((x.shape[0], *x.shape[2:], x.shape[1]), t.dtype) for n, x in (("k", t.k), ("v", t.v))
     }
-    if t.bias is not None:
-        zero["bias"] = jnp.zeros(t.bias.shape, t.dtype)
-    if "score_params" in call.diff:
-        zero["score_params"] = jax.tree.map(lambda x: jnp.zeros(x.shape, t.dtype), t.params)
+    zero["score"] = jax.tree.map(lambda x: jnp.zeros(x.shape, t.dtype), t.score)
     steps = Pass(begin, take, gather, lambda _, dq: [t.from_queries(dq * scale)])
     sums, (dq,) = t.rows(steps, zero, job.together)
-    found = sums | {n: sums[n].transpose(0, 3, 1, 2)[:, : job.walk.S] for n in "kv"} | {"q": dq}
-    if t.bias is not None:
-        found["bias"] = sums["bias"][:, :, : call.bias.shape[2], : call.bias.shape[3]]
-    return found
+    dk, dv = (sums[n].transpose(0, 3, 1, 2)[:, : job.walk.S] for n in "kv")
+    unpadded = sums["score"].cut(lambda x: x[:, :, : call.bias.shape[2], : call.bias.shape[3]], lambda x: x)
+    return Diff(dq, dk, dv, unpadded)
 
 
 def _added(total: Any, x: Any, corner: tuple[Any, ...]) -> Any:
@@ -119,8 +113,5 @@ def _added(total: Any, x: Any, corner: tuple[Any, ...]) -> Any:
     return lax.dynamic_update_slice(total, lax.dynamic_slice(total, corner, x.shape) + x, corner)
 
 
-def _summed(t: Tiled, shape: tuple[int, ...], ds: Any) -> Any:
-    """A visit's cotangent of the scores, summed over the axes along which a bias of this shape broadcasts."""
-    B, K, G, tile_q, size = t.split(ds).shape
-    axes = tuple(axis for axis in range(4) if shape[axis] == 1)
-    return jnp.sum(ds.reshape(B, K * G, tile_q, size), axis=axes, keepdims=True)
+def _without_bias(score: ScoreArrays) -> ScoreArrays:
+    return dataclasses.replace(score, bias=None)

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from attnjax.backends.base import Target
 from attnjax.backends.tiled import slices
 from attnjax.backends.tiled.jobs import Group, Job, groups, jobs
 from attnjax.backends.tiled.layout import Pass, Visit, cut
@@ -12,11 +13,11 @@ from attnjax.blend import Partial, absorb, finish, finished, of_scores, start
 from attnjax.call import Call
 
 
-def forward(call: Call) -> tuple[Any, Any]:
+def forward(call: Call, target: Target) -> tuple[Any, Any]:
     """(output [B, T, N, h], log-sum-exp [B, T, N])."""
     call, dtype = slices.settled(call)
     found = groups(call)
-    results = [_group(call, group, dtype) for group in found]
+    results = [_group(call, group, target, dtype) for group in found]
     o, lse = (joined(found, [result[n] for result in results]) for n in range(2))
     return o, lse
 
@@ -30,10 +31,10 @@ def joined(found: tuple[Group, ...], arrays: list[Any]) -> Any:
     return jnp.concatenate(arrays, axis=2)[:, :, jnp.asarray(places)]
 
 
-def _group(call: Call, group: Group, dtype: Any) -> tuple[Any, Any]:
+def _group(call: Call, group: Group, target: Target, dtype: Any) -> tuple[Any, Any]:
     """(output, log-sum-exp) of heads that share a pattern, walk after walk."""
     d = call.dims
-    found = jobs(call, group)
+    found = jobs(call, group, target)
     if not found:  # nothing is visible
         o, lse = finish(start((d.B, d.T, len(group.heads)), d.h, dtype))
         return o.astype(call.q.dtype), lse
@@ -73,14 +74,14 @@ def _rows(call: Call, job: Job, so_far: Any, dtypes: tuple[Any, Any]) -> list[An
     earlier = None if so_far is None else (t.whole_rows(so_far[0]), t.whole_rows(so_far[1][..., None], -jnp.inf))
 
     def begin(i: Any) -> Any:
-        q_tile = t.queries(q, i) * call.options.scale
+        q_tile = t.queries(q, i) * call.options.rule.scale
         if earlier is not None:
             o, lse = t.queries(earlier[0], i), t.queries(earlier[1], i)[..., 0]
             return q_tile, finished(o / most, lse)
         return q_tile, None if job.walk.stretches else start(q_tile.shape[:-1], t.v.shape[-1], t.dtype)
 
     def take(q_tile: Any, part: Partial | None, at: Visit) -> Any:
-        s = t.scores(at, q_tile, t.keys(t.k, at))[1]
+        s = t.visible(at, t.scores(at, t.products(q_tile, t.keys(t.k, at)), t.arrays(at)))
 
         def blended(p: Any) -> Any:
             return t.einsum("bkrs,bksh->bkrh", t.keep(at, p), t.keys(t.v, at) / most)

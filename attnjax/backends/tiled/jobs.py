@@ -2,8 +2,7 @@
 
 from typing import Any, NamedTuple
 
-import jax
-
+from attnjax.backends.base import Target
 from attnjax.call import Call
 from attnjax.patterns import PerHead
 from attnjax.plan import Plan, plan
@@ -41,7 +40,7 @@ class Job(NamedTuple):
 
 def at_run_time(call: Call) -> bool:
     """Whether positions or segments decide at run time which tiles are visited."""
-    return call.options.plan_by is not None or "q_ids" in call.facts
+    return call.options.plan_by is not None or call.facts.q_ids is not None
 
 
 def groups(call: Call) -> tuple[Group, ...]:
@@ -67,10 +66,11 @@ def _plan(call: Call, pattern: Any, heads: tuple[int, ...]) -> Plan:
     return plan(pattern if o.plan_by is None else o.plan_by, d.T, d.S, o.q_offset, sizes, masked, tile)
 
 
-def jobs(call: Call, group: Group) -> list[Job]:
+def jobs(call: Call, group: Group, target: Target) -> list[Job]:
     """The group's walks."""
     d = call.dims
-    alone = any(x.shape[0] > 1 for name, x in call.facts.items() if name in RUN_TIME_FACTS)
+    known = (getattr(call.facts, name) for name in RUN_TIME_FACTS)
+    alone = any(x is not None and x.shape[0] > 1 for x in known)
     key_heads, found = _key_heads(d, group.heads), []
     for walk in group.plan.walks:
         classes = group.plan.classes(walk)
@@ -80,7 +80,7 @@ def jobs(call: Call, group: Group) -> list[Job]:
         parts = -(-whole // most)
         size = -(-whole // parts)
         visit = size * (1 if walk.step == 1 else d.B) * len(group.heads) * walk.tile_q * walk.tile_k
-        together = call.options.rows_at_once or rows_at_once(jax.default_backend(), walk.rows, visit)
+        together = call.options.rows_at_once or rows_at_once(target.platform, walk.rows, visit)
         found.append(Job(group.heads, key_heads, group.pattern, walk, classes, parts, size, together))
     return found
 

@@ -12,7 +12,7 @@ from attnjax.backends.tiled.jobs import at_run_time
 from attnjax.backends.tiled.stored import Stored, stored
 from attnjax.call import Call
 from attnjax.patterns.parts import Part
-from attnjax.scores import capped
+from attnjax.score_rule import ScoreArrays
 from attnjax.shapes import compute_dtype
 from attnjax.varying import vary
 from attnjax.visible import positions
@@ -51,12 +51,8 @@ class Tiled(NamedTuple):
     dtype: Any
     k: Stored  # [B, S', K, H], S' at least the walk's S
     v: Stored  # [B, S', K, h]
-    bias: Any  # [B|1, N|1, T'|1, S'|1]
+    score: ScoreArrays  # with the bias as [B|1, N|1, T'|1, S'|1]
     mask: Any
-
-    @property
-    def params(self) -> Any:
-        return self.call.diff.get("score_params")
 
     def einsum(self, subscripts: str, a: Any, b: Any) -> Any:
         """In the dtype that everything is computed in."""
@@ -93,9 +89,9 @@ class Tiled(NamedTuple):
         return jnp.int32(0), jnp.int32(0), row, at.start if x.shape[3] > 1 else jnp.int32(0)
 
     def slice(self, x: Any, at: Visit) -> Any:
-        """The visit's piece of bias or mask, heads grouped."""
+        """The visit's piece of bias or mask."""
         size = (*x.shape[:2], min(x.shape[2], self.walk.tile_q), min(x.shape[3], at.size))
-        return self.grouped(lax.dynamic_slice(x, self.corner(x, at), size))
+        return lax.dynamic_slice(x, self.corner(x, at), size)
 
     def padded(self, x: Any) -> Any:
         """bias or mask padded as queries and keys are, along the axes that do not broadcast."""
@@ -130,44 +126,41 @@ class Tiled(NamedTuple):
         real = self._real(col)
         if real is not None:
             seen = seen & real[:, None, None, None, :]
-        return seen if self.mask is None else seen & self.slice(self.mask, at)
+        return seen if self.mask is None else seen & self.grouped(self.slice(self.mask, at))
 
     def _real(self, col: Any) -> Any:
         """Which columns are keys and no padding, [b, columns]; None if all are."""
         real = col[None] < self.walk.S if self.k.shape[1] > self.walk.S else None
         if self.walk.step > 1:
             index = self.call.columns_of(col)
-            inside = (index >= 0) & (index < self.call.facts["keys"])
+            inside = (index >= 0) & (index < self.call.facts.num_keys)
             real = inside if real is None else real & inside
         return real
 
-    def rescored(self, dots: Any, at: Visit, params: Any) -> Any:
-        """score_fn on the scores [B, K, r, size] of a visit."""
-        s = self.split(dots)
-        flat = s.reshape(s.shape[0], -1, *s.shape[3:])  # [B, N, tile_q, size]
-        return self.call.rescored(flat, *self.place(at), params).reshape(dots.shape)
+    def products(self, q_tile: Any, k_tile: Any) -> Any:
+        """q . k [B, K, r, size] of tiles of queries, scaled already, and keys."""
+        return self.einsum("bkrh,bksh->bkrs", q_tile, k_tile)
 
-    def scores(self, at: Visit, q_tile: Any, k_tile: Any) -> tuple[Any, Any]:
-        """(scores after the cap, scores with score_fn, bias and mask), each [B, K, r, size]; q_tile is scaled."""
-        o = self.call.options
-        dots = capped(self.einsum("bkrh,bksh->bkrs", q_tile, k_tile), o.soft_cap)
-        s = self.split(dots if o.score_fn is None else self.rescored(dots, at, self.params))
-        if self.bias is not None:
-            bias = self.slice(self.bias, at).astype(s.dtype)
-            s = jnp.where(jnp.isneginf(bias), -jnp.inf, s + bias)  # hides whatever the score is, NaN too
-        if at.masked:
-            s = jnp.where(self.seen(at), s, -jnp.inf)
-        return dots, s.reshape(dots.shape)
+    def arrays(self, at: Visit, score: ScoreArrays | None = None) -> ScoreArrays:
+        """What the score rule reads on a visit (or tangents of it, `score`), a bias as wide as the computation."""
+        score = self.score if score is None else score
+        return score.cut(lambda bias: self.slice(bias, at).astype(self.dtype), lambda x: x)
+
+    def scores(self, at: Visit, dots: Any, arrays: ScoreArrays) -> Any:
+        """What the score rule makes of products [B, K, r, size]."""
+        if self.call.options.rule.only_scales and arrays.bias is None:
+            return dots
+        flat = self.split(dots).reshape(dots.shape[0], -1, self.walk.tile_q, at.size)  # [B, N, tile_q, size]
+        return self.call.scores(flat, *self.place(at), arrays).reshape(dots.shape)
+
+    def visible(self, at: Visit, s: Any) -> Any:
+        """Scores [B, K, r, size] of which those of hidden pairs are -inf."""
+        return jnp.where(self.seen(at), self.split(s), -jnp.inf).reshape(s.shape) if at.masked else s
 
     def keep(self, at: Visit, p: Any) -> Any:
         """Weights [B, K, r, size] after dropout."""
         factor = self.call.dropout(*self.place(at), self.dtype)
         return p if factor is None else p * self.grouped(factor).reshape(p.shape)
-
-    def capped_slope(self, dots: Any) -> Any:
-        """Derivative of the soft cap, from its value; None where there is no cap."""
-        cap = self.call.options.soft_cap
-        return None if cap is None else 1 - (dots / cap) ** 2
 
     # -- the loops ----------------------------------------------------------------------------------------------
 
@@ -263,9 +256,9 @@ def cut(call: Call, walk: Walk) -> Tiled:
     length = walk.S if walk.tiles is None else -(-walk.S // walk.tiles.size) * walk.tiles.size
     k, v = (stored(_pad(x, 1, length)) for x in (call.k, call.v))
     dtype = compute_dtype(call.q, call.k, call.v)
-    tiled = Tiled(call, walk, dtype, k, v, None, None)
-    bias, mask = (None if x is None else tiled.padded(x) for x in (call.bias, call.mask))
-    return tiled._replace(bias=bias, mask=mask)
+    tiled = Tiled(call, walk, dtype, k, v, ScoreArrays(), None)
+    score = call.diff.score.cut(tiled.padded, lambda x: x)
+    return tiled._replace(score=score, mask=None if call.mask is None else tiled.padded(call.mask))
 
 
 def _pad(x: Any, axis: int, size: int, fill: float = 0.0) -> Any:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from attnjax.backends.tiled.jobs import Job
-from attnjax.call import Call
+from attnjax.call import Call, Diff, Facts
 from attnjax.scores import matmul_precision
 from attnjax.shapes import compute_dtype
 from attnjax.varying import vary
@@ -79,36 +79,37 @@ def _classes(x: Any, axis: int, length: int, front: int, job: Job) -> Any:
     return lax.slice_in_dim(x, 0, job.classes, axis=axis + 1)
 
 
-def tree(call: Call, job: Job, arrays: dict[str, Any]) -> dict[str, Any]:
+def tree(call: Call, job: Job, arrays: Diff) -> Diff:
     """What is differentiated, or its tangents, sliced for the job."""
-    found: dict[str, Any] = {name: rows(call, job, arrays[name], keys=name != "q") for name in "qkv"}
-    if "bias" in arrays:
-        found["bias"] = scores(call, job, arrays["bias"])
-    if "score_params" in arrays:
-        found["score_params"] = jax.tree.map(lambda x: Sliced(x, None), arrays["score_params"])
-    return found
+    q, k, v = rows(call, job, arrays.q), rows(call, job, arrays.k, keys=True), rows(call, job, arrays.v, keys=True)
+    return Diff(q, k, v, arrays.score.cut(lambda bias: scores(call, job, bias), whole))
 
 
-def facts(call: Call, job: Job) -> dict[str, Any]:
+def whole(x: Any) -> Sliced:
+    """An array that all sequences share."""
+    return Sliced(x, None)
+
+
+def facts(call: Call, job: Job) -> Facts:
     """What is not differentiated, sliced for the job, with the rows and heads that the job's are."""
-    d, walk = call.dims, job.walk
-    found: dict[str, Any] = {}
-    for name, x in call.facts.items():
-        if name == "mask":
-            found[name] = scores(call, job, x)
-        elif name == "captured":
-            found[name] = jax.tree.map(lambda x: Sliced(x, None), x)
-        else:
+    d, walk, known = call.dims, job.walk, call.facts
+    found: dict[str, Any] = {name: jax.tree.map(whole, getattr(known, name)) for name in ("of_rules", "of_score_fn")}
+    for name in ("q_offset", "q_ids", "k_ids", "q_pos", "k_pos", "seed", "b_index"):
+        if (x := getattr(known, name)) is not None:
             found[name] = per_sequence(job, x)
+    if known.mask is not None:
+        found["mask"] = scores(call, job, known.mask)
     if job.heads != tuple(range(d.N)):
-        found["heads"] = Sliced(jnp.asarray([job.heads], jnp.int32), None)
+        found["heads"] = whole(call.heads[:, jnp.asarray(job.heads)])
+    elif known.heads is not None:
+        found["heads"] = whole(known.heads)
     if walk.step > 1:
         z = positions(job.groups * job.size)[:, None]
         for name, length, front in (("q_index", walk.T, 0), ("k_index", walk.S, walk.shift)):
             index = z + walk.step * positions(length)[None] - front
             found[name] = Sliced(jnp.broadcast_to(index[:, None], (index.shape[0], d.B, length)), 0)
-        found["keys"] = Sliced(jnp.int32(d.S), None)
-    return found
+        found["num_keys"] = whole(jnp.int32(d.S))
+    return Facts(**found)
 
 
 def per_sequence(job: Job, x: Any) -> Sliced:
@@ -169,7 +170,7 @@ def each(call: Call, job: Job, body: Any, carry: Any) -> Any:
     return lax.scan(lambda c, g: (body(c, g), None), carry, positions(job.groups))[0]
 
 
-def call_of(call: Call, job: Job, diff: dict[str, Any], known: dict[str, Any]) -> Call:
+def call_of(call: Call, job: Job, diff: Diff, known: Facts) -> Call:
     """A group of a job as a call of its own."""
     return Call(dataclasses.replace(call.options, pattern=job.pattern), diff, known)
 

@@ -39,13 +39,14 @@ def found(call: Call, walk: Walk, tiles: Tiles) -> Table:
     if call.options.plan_by is not None:
         near = _in_reach(call, _ends(call.q_positions(row[0]), row[1]), _ends(call.k_positions(col[0]), col[1]))
         codes = jnp.where(near, codes, Tile.EMPTY)
-    if "q_ids" in call.facts:
-        q, k = _ids(call.facts["q_ids"], rows, row[1]), _ids(call.facts["k_ids"], cols, col[1])
+    q_ids, k_ids = call.facts.q_ids, call.facts.k_ids
+    if q_ids is not None:
+        q, k = _ids(q_ids, rows, row[1]), _ids(k_ids, cols, col[1])
         (q_low, q_high), (k_low, k_high) = ((low[:, None], high[:, None]) for low, high in (q, k))
         k_low, k_high = k_low.T, k_high.T
         meet = (q_low <= k_high) & (k_low <= q_high)
         one = (q_low == q_high) & (k_low == k_high) & meet
-        pure = one & _pure(call.facts["q_ids"], rows, row[1])[:, None] & _pure(call.facts["k_ids"], cols, col[1])[None]
+        pure = one & _pure(q_ids, rows, row[1])[:, None] & _pure(k_ids, cols, col[1])[None]
         codes = jnp.where(meet, jnp.where(pure, codes, jnp.minimum(codes, Tile.PARTIAL)), Tile.EMPTY)
     kept, full = (jnp.sum(x, axis=1, dtype=jnp.int32) for x in (codes != Tile.EMPTY, codes == Tile.FULL))
     columns = jnp.argsort(-codes, axis=1, stable=True).astype(jnp.int32)

@@ -5,36 +5,37 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from attnjax.backends.base import Target
 from attnjax.backends.tiled import slices
 from attnjax.backends.tiled.forward import joined
 from attnjax.backends.tiled.jobs import Group, Job, groups, jobs
 from attnjax.backends.tiled.layout import Pass, Visit, cut
 from attnjax.blend import finite_max
-from attnjax.call import Call
+from attnjax.call import Call, Diff
 
 
-def tangent(call: Call, o: Any, lse: Any, along: dict[str, Any]) -> tuple[Any, Any]:
+def tangent(call: Call, target: Target, o: Any, lse: Any, along: Diff) -> tuple[Any, Any]:
     """Tangents of (output, log-sum-exp) along tangents of everything in call.diff."""
     settled, dtype = slices.settled(call)
     along = jax.tree.map(lambda x: x.astype(dtype), along)
     lse = finite_max(lse)
     found = groups(call)
-    results = [_group(settled, group, lse[..., None], along, dtype) for group in found]
+    results = [_group(settled, group, target, lse[..., None], along, dtype) for group in found]
     out, total = (joined(found, [result[n] for result in results]) for n in range(2))
     return (out - total[..., None] * o.astype(dtype)).astype(o.dtype), total
 
 
-def _group(call: Call, group: Group, lse: Any, along: dict[str, Any], dtype: Any) -> tuple[Any, Any]:
+def _group(call: Call, group: Group, target: Target, lse: Any, along: Diff, dtype: Any) -> tuple[Any, Any]:
     """(sum of weights times tangents, sum of the weights' tangents) over the walks of a group."""
     d, n = call.dims, len(group.heads)
     out, total = jnp.zeros((d.B, d.T, n, d.h), dtype), jnp.zeros((d.B, d.T, n), dtype)
-    for job in jobs(call, group):
+    for job in jobs(call, group, target):
         more = _job(call, job, lse, along, dtype)
         out, total = out + more[0], total + more[1]
     return out, total
 
 
-def _job(call: Call, job: Job, lse: Any, along: dict[str, Any], dtype: Any) -> tuple[Any, Any]:
+def _job(call: Call, job: Job, lse: Any, along: Diff, dtype: Any) -> tuple[Any, Any]:
     """The same sums through one walk."""
     d, n = call.dims, len(job.heads)
     arrays = slices.tree(call, job, call.diff), slices.facts(call, job)
@@ -51,31 +52,26 @@ def _job(call: Call, job: Job, lse: Any, along: dict[str, Any], dtype: Any) -> t
     return slices.restored(call, job, out), slices.restored(call, job, total)
 
 
-def _rows(call: Call, job: Job, along: dict[str, Any], lse: Any) -> list[Any]:
+def _rows(call: Call, job: Job, along: Diff, lse: Any) -> list[Any]:
     """The same sums for some sequences."""
-    t, moved = cut(call, job.walk), cut(Call(call.options, along, {}), job.walk)
-    q, dq, lse = t.whole_rows(call.q), t.whole_rows(along["q"]), t.whole_rows(lse, jnp.inf)
+    t, moved = cut(call, job.walk), cut(Call(call.options, along), job.walk)
+    q, dq, lse = t.whole_rows(call.q), t.whole_rows(along.q), t.whole_rows(lse, jnp.inf)
 
     def begin(i: Any) -> Any:
         q_tile, dq_tile, lse_tile = t.queries(q, i), t.queries(dq, i), t.queries(lse, i)
         zeros = jnp.zeros((*q_tile.shape[:-1], t.v.shape[-1]), t.dtype), jnp.zeros(lse_tile.shape, t.dtype)
-        return (q_tile * call.options.scale, dq_tile * call.options.scale, lse_tile), zeros
+        return (q_tile * call.options.rule.scale, dq_tile * call.options.rule.scale, lse_tile), zeros
 
     def take(fixed: Any, state: Any, at: Visit) -> Any:
         q_tile, dq_tile, lse_tile = fixed
         out, total = state
         k_tile = t.keys(t.k, at)
-        dots, s = t.scores(at, q_tile, k_tile)
-        p = jnp.exp(s - lse_tile)
+        dots = t.products(q_tile, k_tile)
         dx = t.einsum("bkrh,bksh->bkrs", dq_tile, k_tile)
         dx = dx + t.einsum("bkrh,bksh->bkrs", q_tile, t.keys(moved.k, at))
-        slope = t.capped_slope(dots)
-        dx = dx if slope is None else dx * slope
-        if call.options.score_fn is not None:
-            both = (dots, t.params), (dx, along.get("score_params"))
-            dx = jax.jvp(lambda x, params: t.rescored(x, at, params), *both)[1]
-        if moved.bias is not None:
-            dx = (t.split(dx) + t.slice(moved.bias, at).astype(dx.dtype)).reshape(dx.shape)
+        both = (dots, t.arrays(at)), (dx, t.arrays(at, moved.score))
+        s, dx = jax.jvp(lambda dots, arrays: t.scores(at, dots, arrays), *both)
+        p = jnp.exp(t.visible(at, s) - lse_tile)
         pds = p * dx
         out = out + t.einsum("bkrs,bksh->bkrh", t.keep(at, pds), t.keys(t.v, at))
         out = out + t.einsum("bkrs,bksh->bkrh", t.keep(at, p), t.keys(moved.v, at))

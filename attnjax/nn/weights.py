@@ -1,30 +1,29 @@
 """The attention weights themselves, for callers who ask for them."""
 
-import functools
 import math
 from typing import Any
 
 import jax
 
-from attnjax.backends import dense
-from attnjax.call import Call, Options, without_hidden_keys
-from attnjax.door import call_of
+from attnjax import backends
+from attnjax.call import Call, without_hidden_keys
+from attnjax.door import bind
 
 LIMIT = 2 * 2**30  # bytes of one array of weights
 
 
 def attention_weights(q: jax.Array, k: jax.Array, v: jax.Array, pattern: Any, **options: Any) -> jax.Array:
     """[*B, N, T, S] after dropout, float32 (float64 when an input is); the arguments are those of `attend`."""
-    call, dims = call_of(q, k, v, pattern, **options)
+    call, dims = bind(q, k, v, pattern, **options)
     shape = (dims.B, dims.N, dims.T, dims.S)
     check_size(shape if dims.batched else shape[1:])
-    weights = _weights(call.diff, call.facts, call.options)
+    weights = _weights(call)
     return weights if dims.batched else weights[0]
 
 
-@functools.partial(jax.jit, static_argnames=("options",))
-def _weights(diff: Any, facts: Any, options: Options) -> jax.Array:
-    return dense.weights(without_hidden_keys(Call(options, diff, facts)))
+@jax.jit
+def _weights(call: Call) -> jax.Array:
+    return backends.holding_weights()[1].weights(without_hidden_keys(call))
 
 
 def check_size(shape: tuple[int, ...], option: str = "return_weights=True") -> None:
@@ -36,9 +35,15 @@ def check_size(shape: tuple[int, ...], option: str = "return_weights=True") -> N
         )
 
 
-def check_backend(backend: str) -> None:
-    """Weights come from the dense formula; a backend that never holds them cannot be asked for."""
-    if backend not in ("auto", "dense"):
+def holding_weights(backend: str) -> str:
+    """The backend that holds the weights, if `backend` lets it be chosen.
+
+    Raises:
+        ValueError: if another one is asked for.
+    """
+    name, _ = backends.holding_weights()
+    if backend not in ("auto", name):
         raise ValueError(
-            f"backend={backend!r} does not hold the weights; with return_weights=True use 'auto' or 'dense'"
+            f"backend={backend!r} does not hold the weights; with return_weights=True use 'auto' or {name!r}"
         )
+    return name
