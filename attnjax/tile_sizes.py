@@ -93,13 +93,17 @@ GPU = Sizes(
     small=1024 * 1024,  # a visit costs a dozen kernel launches
 )
 
+# Gradients of keys are summed by key tiles, so that keys have to lie in tiles.
+GPU_BACKWARD = GPU._replace(stretches=())
 
-def sizes_for(platform: str, device_kind: str | None = None) -> Sizes:
+
+def sizes_for(platform: str, device_kind: str | None = None, backward: bool = False) -> Sizes:
     """The record of a device.
 
     Args:
         platform: as JAX names it ("cpu", "tpu"; whatever else is taken for a GPU).
         device_kind: as `jax.Device.device_kind` names it; None: what suits most devices of the platform.
+        backward: of the backward pass.
 
     Example:
         >>> from attnjax.tile_sizes import sizes_for
@@ -110,7 +114,7 @@ def sizes_for(platform: str, device_kind: str | None = None) -> Sizes:
         return CPU
     if platform == "tpu":
         return TPU_V6 if device_kind and device_kind.startswith("TPU v6") else TPU
-    return GPU
+    return GPU_BACKWARD if backward else GPU
 
 
 def small_scores(platform: str) -> int:
@@ -147,10 +151,11 @@ def sequences_at_once(heads: Heads, tile_q: int, tile_k: int, sizes: Sizes | Non
     return max(1, min(heads.batch, block // (heads.query * tile_q * tile_k)))
 
 
-def rows_at_once(platform: str, rows: int, scores: int) -> int:
+def rows_at_once(sizes: Sizes, rows: int, scores: int) -> int:
     """How many rows of tiles to take together, given the scores of one visit.
 
     A loop over single tiles is bound by launches on a GPU (ten kernels or more for each tile); there the n-th tiles
     of many rows are one batch.
     """
-    return max(1, min(rows, sizes_for(platform).batch // scores))
+    most = max(1, min(rows, sizes.batch // scores))
+    return -(-rows // -(-rows // most))  # as many in each batch, so that few are padding

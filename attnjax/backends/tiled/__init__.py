@@ -14,7 +14,7 @@ from attnjax.backends.tiled.jobs import groups
 from attnjax.backends.tiled.tangent import tangent as tangent
 from attnjax.call import Call
 from attnjax.shapes import compute_dtype
-from attnjax.tile_sizes import Heads, sequences_at_once
+from attnjax.tile_sizes import Heads, sequences_at_once, sizes_for
 
 plain = False
 
@@ -38,13 +38,13 @@ def work(call: Call, target: Target) -> Work:
     d = call.dims
     width = jnp.dtype(compute_dtype(call.q, call.k, call.v)).itemsize
     full = partial = scores = held = 0
-    walks = []
-    for group in groups(call):
+    sizes, walks = sizes_for(target.platform, target.device_kind), []
+    for group in groups(call, target):
         n = len(group.heads)
         full, partial = full + group.plan.full, partial + group.plan.partial
         scores += d.B * n * group.plan.scores
         for walk in group.plan.walks:
-            at_once = sequences_at_once(Heads(d.B * group.plan.classes(walk), n, 1), walk.tile_q, walk.tile_k)
+            at_once = sequences_at_once(Heads(d.B * group.plan.classes(walk), n, 1), walk.tile_q, walk.tile_k, sizes)
             rows, keys = walk.tile_q * (d.H + 2 * d.h), walk.tile_k * (d.H + d.h)
             held = max(held, at_once * n * (walk.tile_q * walk.tile_k + rows + keys))
             whose = "" if n == d.N else f"heads {', '.join(map(str, group.heads))}: "
@@ -54,5 +54,5 @@ def work(call: Call, target: Target) -> Work:
         bytes=held * width + 2 * (call.q.size * call.q.dtype.itemsize),
         tiles={"full": full, "partial": partial},
         walks=tuple(walks),
-        plans=tuple((group.heads, group.plan) for group in groups(call)),
+        plans=tuple((group.heads, group.plan) for group in groups(call, target)),
     )

@@ -7,7 +7,7 @@ from attnjax.call import Call
 from attnjax.patterns import PerHead
 from attnjax.plan import Plan, plan
 from attnjax.shapes import Dims
-from attnjax.tile_sizes import RUN_TIME, Heads, rows_at_once, sequences_at_once
+from attnjax.tile_sizes import RUN_TIME, Heads, Sizes, rows_at_once, sequences_at_once, sizes_for
 from attnjax.walks import Walk
 
 RUN_TIME_FACTS = ("q_offset", "q_ids", "k_ids", "q_pos", "k_pos")  # what decides at run time who sees whom
@@ -19,6 +19,7 @@ class Group(NamedTuple):
     heads: tuple[int, ...]
     pattern: Any
     plan: Plan
+    sizes: Sizes  # that it was made with
 
 
 class Job(NamedTuple):
@@ -36,6 +37,9 @@ class Job(NamedTuple):
     groups: int
     size: int
     together: int  # rows of tiles taken at once
+    target: Target
+    sizes: Sizes
+    visit: int  # scores of a visit of one row
 
 
 def at_run_time(call: Call) -> bool:
@@ -43,8 +47,9 @@ def at_run_time(call: Call) -> bool:
     return call.options.plan_by is not None or call.facts.q_ids is not None
 
 
-def groups(call: Call) -> tuple[Group, ...]:
-    """The call's heads by pattern, each with its plan."""
+def groups(call: Call, target: Target, backward: bool = False) -> tuple[Group, ...]:
+    """The call's heads by pattern, each with its plan there."""
+    sizes = sizes_for(target.platform, target.device_kind, backward)
     d, o = call.dims, call.options
     patterns: tuple[Any, ...] = (o.pattern,) * d.N
     if isinstance(o.pattern, PerHead) and not at_run_time(call) and o.tile is None:
@@ -52,18 +57,18 @@ def groups(call: Call) -> tuple[Group, ...]:
     found = []
     for pattern in dict.fromkeys(patterns):
         heads = tuple(n for n, other in enumerate(patterns) if other == pattern)
-        found.append(Group(heads, pattern, _plan(call, pattern, heads)))
+        found.append(Group(heads, pattern, _plan(call, pattern, heads, sizes), sizes))
     return tuple(found)
 
 
-def _plan(call: Call, pattern: Any, heads: tuple[int, ...]) -> Plan:
+def _plan(call: Call, pattern: Any, heads: tuple[int, ...], sizes: Sizes) -> Plan:
     d, o = call.dims, call.options
     tile = o.tile
     if tile is None and at_run_time(call):
         tile = min(RUN_TIME, d.T), min(RUN_TIME, d.S)
-    sizes = Heads(d.B, len(heads), len(heads) // len(_key_heads(d, heads)))
+    many = Heads(d.B, len(heads), len(heads) // len(_key_heads(d, heads)))
     masked = call.mask is not None or o.plan_by is not None
-    return plan(pattern if o.plan_by is None else o.plan_by, d.T, d.S, o.q_offset, sizes, masked, tile)
+    return plan(pattern if o.plan_by is None else o.plan_by, d.T, d.S, o.q_offset, many, masked, tile, sizes)
 
 
 def jobs(call: Call, group: Group, target: Target) -> list[Job]:
@@ -72,16 +77,18 @@ def jobs(call: Call, group: Group, target: Target) -> list[Job]:
     known = (getattr(call.facts, name) for name in RUN_TIME_FACTS)
     alone = any(x is not None and x.shape[0] > 1 for x in known)
     key_heads, found = _key_heads(d, group.heads), []
+    sizes = group.sizes
     for walk in group.plan.walks:
         classes = group.plan.classes(walk)
-        at_once = sequences_at_once(Heads(classes * d.B, len(group.heads), 1), walk.tile_q, walk.tile_k)
+        at_once = sequences_at_once(Heads(classes * d.B, len(group.heads), 1), walk.tile_q, walk.tile_k, sizes)
         whole = d.B if walk.step == 1 else classes
         most = 1 if alone and at_run_time(call) else max(1, at_once * whole // (classes * d.B))
         parts = -(-whole // most)
         size = -(-whole // parts)
         visit = size * (1 if walk.step == 1 else d.B) * len(group.heads) * walk.tile_q * walk.tile_k
-        together = call.options.rows_at_once or rows_at_once(target.platform, walk.rows, visit)
-        found.append(Job(group.heads, key_heads, group.pattern, walk, classes, parts, size, together))
+        together = call.options.rows_at_once or rows_at_once(sizes, walk.rows, visit)
+        job = Job(group.heads, key_heads, group.pattern, walk, classes, parts, size, together, target, sizes, visit)
+        found.append(job)
     return found
 
 

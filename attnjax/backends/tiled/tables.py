@@ -14,7 +14,7 @@ from attnjax.walks import Tiles, Walk
 
 
 class Table(NamedTuple):
-    """Row i visits columns[first[i] : last[i]]; those before middle[i] need no mask."""
+    """Row i visits columns[first[i] : last[i]]; those before middle[i] need no mask. By keys, rows are key tiles."""
 
     columns: Any
     first: Any
@@ -27,8 +27,8 @@ def planned(tiles: Tiles) -> Table:
     return Table(*(jnp.asarray(x) for x in (tiles.columns, tiles.starts[:-1], tiles.partials, tiles.starts[1:])))
 
 
-def found(call: Call, walk: Walk, tiles: Tiles) -> Table:
-    """The planned tiles less those that positions and segments of one sequence leave empty.
+def found(call: Call, walk: Walk, tiles: Tiles, by_keys: bool = False) -> Table:
+    """The planned tiles less those that positions and segments of one sequence leave empty, by rows or by key tiles.
 
     Every array of facts must have a batch axis of 1.
     """
@@ -48,6 +48,8 @@ def found(call: Call, walk: Walk, tiles: Tiles) -> Table:
         one = (q_low == q_high) & (k_low == k_high) & meet
         pure = one & _pure(q_ids, rows, row[1])[:, None] & _pure(k_ids, cols, col[1])[None]
         codes = jnp.where(meet, jnp.where(pure, codes, jnp.minimum(codes, Tile.PARTIAL)), Tile.EMPTY)
+    codes = codes.T if by_keys else codes
+    rows, cols = codes.shape
     kept, full = (jnp.sum(x, axis=1, dtype=jnp.int32) for x in (codes != Tile.EMPTY, codes == Tile.FULL))
     columns = jnp.argsort(-codes, axis=1, stable=True).astype(jnp.int32)
     first = cols * positions(rows)
