@@ -161,7 +161,7 @@ def _branches(operation: Operation) -> list[str]:
 def _index(element: Operation) -> int:
     found = re.search(r"\), index=(\d+)", element.line)
     if found is None:
-        raise ValueError(f"{element.name} takes an element of a tuple and says not which: this is no HLO that XLA prints")
+        raise ValueError(f"{element.name} takes an element and says not which: this is no HLO that XLA prints")
     return int(found[1])
 
 

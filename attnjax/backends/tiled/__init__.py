@@ -14,7 +14,7 @@ from attnjax.backends.tiled.jobs import groups
 from attnjax.backends.tiled.tangent import tangent as tangent
 from attnjax.call import Call
 from attnjax.shapes import compute_dtype
-from attnjax.tile_sizes import Heads, sequences_at_once, sizes_for
+from attnjax.tile_sizes import Heads, loops_for, sequences_at_once
 
 plain = False
 
@@ -38,7 +38,7 @@ def work(call: Call, target: Target) -> Work:
     d = call.dims
     width = jnp.dtype(compute_dtype(call.q, call.k, call.v)).itemsize
     full = partial = scores = held = 0
-    sizes, walks = sizes_for(target.platform, target.device_kind), []
+    sizes, walks = loops_for(target.platform, target.device_kind), []
     for group in groups(call, target):
         n = len(group.heads)
         full, partial = full + group.plan.full, partial + group.plan.partial

@@ -38,7 +38,8 @@ def _job(call: Call, job: Job, rows: dict[str, Any], dtype: Any) -> Diff:
     outer = {name: slices.rows(call, job, x, fill=fills.get(name, 0.0)) for name, x in rows.items()}
     diff = slices.tree(call, job, call.diff)
     arrays = diff, slices.facts(call, job)
-    of_rows = _rows if job.together == 1 or job.target.platform == "cpu" else two_passes.rows
+    by_keys = job.together > 1 and not job.sizes.stretches
+    of_rows = two_passes.rows if by_keys else _rows
     zeros = jax.tree.map(lambda x: Sliced(jnp.zeros(x.x.shape, dtype), x.axis), diff, is_leaf=slices.is_sliced)
 
     def body(totals: Any, g: Any) -> Any:

@@ -7,7 +7,7 @@ from attnjax.call import Call
 from attnjax.patterns import PerHead
 from attnjax.plan import Plan, plan
 from attnjax.shapes import Dims
-from attnjax.tile_sizes import RUN_TIME, Heads, Sizes, rows_at_once, sequences_at_once, sizes_for
+from attnjax.tile_sizes import RUN_TIME, Heads, Sizes, loops_for, rows_at_once, sequences_at_once
 from attnjax.walks import Walk
 
 RUN_TIME_FACTS = ("q_offset", "q_ids", "k_ids", "q_pos", "k_pos")  # what decides at run time who sees whom
@@ -49,7 +49,7 @@ def at_run_time(call: Call) -> bool:
 
 def groups(call: Call, target: Target, backward: bool = False) -> tuple[Group, ...]:
     """The call's heads by pattern, each with its plan there."""
-    sizes = sizes_for(target.platform, target.device_kind, backward)
+    sizes = loops_for(target.platform, target.device_kind, backward)
     d, o = call.dims, call.options
     patterns: tuple[Any, ...] = (o.pattern,) * d.N
     if isinstance(o.pattern, PerHead) and not at_run_time(call) and o.tile is None:
@@ -86,7 +86,7 @@ def jobs(call: Call, group: Group, target: Target) -> list[Job]:
         parts = -(-whole // most)
         size = -(-whole // parts)
         visit = size * (1 if walk.step == 1 else d.B) * len(group.heads) * walk.tile_q * walk.tile_k
-        together = call.options.rows_at_once or rows_at_once(sizes, walk.rows, visit)
+        together = call.options.rows_at_once or rows_at_once(sizes, walk.rows, visit, walk.tiles is not None)
         job = Job(group.heads, key_heads, group.pattern, walk, classes, parts, size, together, target, sizes, visit)
         found.append(job)
     return found
