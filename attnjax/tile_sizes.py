@@ -96,13 +96,14 @@ GPU = Sizes(
 
 # Loops of XLA's operations, compiled for T = 8192 and 8 heads of 128 in bfloat16 (`make aot`; benchmarks/LOG.md).
 # On TPUs a visit costs what 500,000 scores do. Causal rows are half as dear one by one: taken together they wait for
-# the longest. Rows of one pass are all alike, four together cost three quarters; the backward gains nothing from that.
-TPU_LOOPS = {"forward": {"visit": 500_000, "batch": 0, "passes": 10 << 20}, "backward": {"visit": 500_000, "batch": 0}}
+# the longest. Rows of one pass are all alike, and four together cost three quarters, but in the backward more than one.
+TPU_LOOPS = {"visit": 500_000, "batch": 0, "passes": 10 << 20}
+TPU_BACKWARD = {**TPU_LOOPS, "passes": 0}
 
 # On GPUs a visit of a batch of rows is a dozen launches: few large tiles, as many at once as 96 MiB hold in float32.
 # The backward adds gradients of keys up by key tiles, so that keys have to lie in tiles.
-_FEW_LAUNCHES = {"loops": ((1024, 1024), *GPU.loops), "visit": 500_000, "batch": 3 << 23, "passes": 3 << 23}
-GPU_LOOPS = {"forward": _FEW_LAUNCHES, "backward": {**_FEW_LAUNCHES, "stretches": ()}}
+GPU_LOOPS = {"loops": ((1024, 1024), *GPU.loops), "visit": 500_000, "batch": 3 << 23, "passes": 3 << 23}
+GPU_BACKWARD = {**GPU_LOOPS, "stretches": ()}
 
 
 def sizes_for(platform: str, device_kind: str | None = None) -> Sizes:
@@ -132,10 +133,11 @@ def loops_for(platform: str, device_kind: str | None = None, backward: bool = Fa
         >>> loops_for("cpu") == sizes_for("cpu"), loops_for("tpu").batch, loops_for("cuda", backward=True).stretches
         (True, 0, ())
     """
-    sizes, way = sizes_for(platform, device_kind), "backward" if backward else "forward"
+    sizes = sizes_for(platform, device_kind)
     if platform == "cpu":
         return sizes
-    return sizes._replace(**(TPU_LOOPS if platform == "tpu" else GPU_LOOPS)[way])
+    ways = (TPU_LOOPS, TPU_BACKWARD) if platform == "tpu" else (GPU_LOOPS, GPU_BACKWARD)
+    return sizes._replace(**ways[backward])
 
 
 def small_scores(platform: str) -> int:

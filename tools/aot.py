@@ -82,7 +82,7 @@ def main(words=None):
         (row,) = (row for row in aot_rows.ROWS if row.name == args.child)
         print(json.dumps(aot_rows.measure(row)))
         return 0
-    missing = [name for name in ("libtpu", "jax_plugins.xla_cuda13") if importlib.util.find_spec(name) is None]
+    missing = [name for name in ("libtpu", "jax_cuda13_plugin") if importlib.util.find_spec(name) is None]
     if missing:
         raise SystemExit(f"{sys.executable} has no {' and no '.join(missing)}; `make aot` sets up .venv-aot, which has")
     results, wrong = [], []

@@ -11,6 +11,10 @@ import jax
 import jax.numpy as jnp
 
 import attnjax as aj
+from attnjax.backends.base import Target
+from attnjax.backends.tiled import jobs, two_passes
+from attnjax.door import bind
+from attnjax.walks import Tiles
 from tools import hlo, targets
 
 MIB = 2**20
@@ -27,7 +31,8 @@ class Row:
     most: float  # launches on a GPU, millions of estimated cycles on a TPU
     mib: int  # of temporaries
     quick: bool = True
-    # which visits, "full" or "partial", each loop makes whose trips XLA does not know, in the program's order
+    # which loops XLA does not know the trips of, in the program's order: "full" and "partial" visits by rows, "backward
+    # full" ..., and "keys full" ... of the backward by key tiles
     loops: tuple[str, ...] = ()
 
     @property
@@ -35,19 +40,21 @@ class Row:
         return f"{self.target}-{self.pattern}-{self.what}"
 
 
+TILES = "full", "partial"
+BOTH = *TILES, "backward full", "backward partial"
 ROWS = (
-    Row("sm_90", "window(1024)", "forward", most=65, mib=162),
-    Row("sm_90", "window(1024)", "both", most=773, mib=385),
-    Row("sm_90", "causal()", "forward", most=362, mib=162),
-    Row("sm_90", "causal()", "both", most=2775, mib=353),
-    Row("v5e", "window(1024)", "forward", most=5.5, mib=81),
-    Row("v5e", "window(1024)", "both", most=100, mib=278),
-    Row("v5e", "causal()", "forward", most=22.5, mib=57),
-    Row("v5e", "causal()", "both", most=100, mib=238),
-    Row("v6e", "window(1024)", "forward", most=100, mib=100, quick=False),
+    Row("sm_90", "window(1024)", "forward", most=48, mib=117),
+    Row("sm_90", "window(1024)", "both", most=155, mib=321),
+    Row("sm_90", "causal()", "forward", most=247, mib=145, loops=TILES),
+    Row("sm_90", "causal()", "both", most=650, mib=329, loops=(*BOTH, "keys full", "keys partial")),
+    Row("v5e", "window(1024)", "forward", most=3.2, mib=1),
+    Row("v5e", "window(1024)", "both", most=8.6, mib=49),
+    Row("v5e", "causal()", "forward", most=8.4, mib=1, loops=TILES),
+    Row("v5e", "causal()", "both", most=17.8, mib=149, loops=BOTH),
+    Row("v6e", "window(1024)", "forward", most=1.8, mib=1, quick=False),
     Row("v6e", "window(1024)", "both", most=100, mib=400, quick=False),
-    Row("v6e", "causal()", "forward", most=100, mib=100, quick=False),
-    Row("v6e", "causal()", "both", most=100, mib=400, quick=False),
+    Row("v6e", "causal()", "forward", most=4.5, mib=1, quick=False, loops=TILES),
+    Row("v6e", "causal()", "both", most=9.6, mib=149, quick=False, loops=BOTH),
 )
 
 
@@ -64,20 +71,35 @@ def program(row: Row) -> tuple[Any, list[jax.ShapeDtypeStruct]]:
     return (forward, [x] * 3) if row.what == "forward" else (both, [x] * 4)
 
 
-def visits(row: Row, backend: str) -> tuple[int, ...]:
-    """How often the loops that the row names run, by the plan of the call on such a host."""
-    x = jax.ShapeDtypeStruct(CALL, jnp.bfloat16)
-    with targets.as_on(backend):
-        tiles = aj.explain(x, x, x, aj.parse(row.pattern), backend="tiled").tiles
-    assert tiles is not None, "the backend tiled has no tiles"
-    return tuple(tiles[kind] for kind in row.loops)
+def visits(row: Row) -> tuple[int, ...]:
+    """How often the loops that the row names run, by the plan of the call on such a chip."""
+    if not row.loops:
+        return ()
+    x, target = jax.ShapeDtypeStruct(CALL, jnp.bfloat16), Target(targets.TARGETS[row.target].platform)
+    call, found = bind(x, x, x, aj.parse(row.pattern))[0], {}
+    for backward in (False, True):
+        (group,) = jobs.groups(call, target, backward)
+        (job,) = jobs.jobs(call, group, target)
+        if (tiles := job.walk.tiles) is not None:
+            found |= trips("backward " if backward else "", tiles, job.together)
+            turned = tiles.transposed(job.walk.S, job.walk.tile_q)
+            found |= trips("keys ", turned, two_passes.key_tiles_at_once(job)) if backward else {}
+    return tuple(found[loop] for loop in row.loops)
+
+
+def trips(where: str, tiles: Tiles, together: int) -> dict[str, int]:
+    """How often the two loops over a table run, where rows that are taken together wait for the longest."""
+    ends = (tiles.starts[:-1], tiles.partials, tiles.starts[1:])
+    found = {"full": ends[1] - ends[0], "partial": ends[2] - ends[1]}
+    blocks = range(0, len(tiles.partials), together)
+    return {where + name: sum(int(x[i : i + together].max()) for i in blocks) for name, x in found.items()}
 
 
 def measure(row: Row) -> dict[str, Any]:
     """The row compiled: what it needs, as a plain dictionary."""
     target = targets.TARGETS[row.target]
     compiled = targets.compiled(*program(row), target)
-    text, runs = hlo.Program(compiled.as_text()), visits(row, target.backend)
+    text, runs = hlo.Program(compiled.as_text()), visits(row)
     found: dict[str, Any] = {"row": row.name}
     if target.platform == "tpu":
         found |= {"mega_cycles": round(text.total(hlo.cycles, runs) / 1e6, 3), "kernels": text.total(hlo.kernels, runs)}

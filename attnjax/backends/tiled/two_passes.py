@@ -109,8 +109,12 @@ def _by_keys(t: Tiled, job: Job, of_rows: dict[str, Stored]) -> list[Any]:
         dk, dv, bias = state
         return [t.from_keys(dk), t.from_keys(dv), *([] if bias is None else [bias.transpose(0, 3, 1, 2)])]
 
-    at_once = rows_at_once(job.sizes, -(-t.walk.S // size), job.visit)
-    return by_keys(t, Pass(begin, take, None, end), at_once)
+    return by_keys(t, Pass(begin, take, None, end), key_tiles_at_once(job))
+
+
+def key_tiles_at_once(job: Job) -> int:
+    """How many key tiles the second pass takes together: their visits are as large as those of rows."""
+    return rows_at_once(job.sizes, -(-job.walk.S // job.walk.tiles.size), job.visit)
 
 
 def _of_keys(bias: Any) -> bool:
