@@ -2,7 +2,8 @@
 
 A call becomes jobs, one for each walk of its plan and each pattern among its heads. All three passes go the
 same way through a job: a scan over rows of tiles, in it one pass over stretches of keys or loops over FULL tiles
-(no mask) and PARTIAL tiles. EMPTY tiles are never visited. The program's size does not grow with T.
+(no mask) and PARTIAL tiles. EMPTY tiles are never visited. Where several rows are taken at once the backward has a
+second pass, over key tiles. The program's size does not grow with T.
 """
 
 import jax.numpy as jnp
