@@ -28,7 +28,7 @@ class Pass(NamedTuple):
 
     begin: Callable[..., Any]
     take: Callable[..., Any]
-    gather: Callable[..., Any] | None
+    gather: Callable[..., Any]
     end: Callable[..., Any]
     gather_rows: Callable[..., Any] | None = None
 

@@ -85,12 +85,13 @@ def _by_rows(t: Tiled, job: Job, of_rows: dict[str, Stored]) -> tuple[Any, Any, 
     for stretch in t.walk.stretches:
         few = tuple(jnp.zeros((x.shape[0], x.shape[2], stretch.size, x.shape[3]), t.dtype) for x in (t.k, t.v))
     zero = few, jax.tree.map(lambda x: jnp.zeros(x.shape, t.dtype), t.score)
-    (few, score), (dq,) = by_rows(t, Pass(begin, take, None, end, gather_rows), zero, job.together)
+    (few, score), (dq,) = by_rows(t, Pass(begin, take, _never, end, gather_rows), zero, job.together)
     return dq, few, score
 
 
 def _by_keys(t: Tiled, job: Job, of_rows: dict[str, Stored]) -> list[Any]:
     """Cotangents of keys and values, and those of a bias that only keys have [B|1, S, N|1, 1]."""
+    assert t.walk.tiles is not None, "there are no tiles"
     size = t.walk.tiles.size
 
     def begin(j: Any) -> Any:
@@ -109,12 +110,17 @@ def _by_keys(t: Tiled, job: Job, of_rows: dict[str, Stored]) -> list[Any]:
         dk, dv, bias = state
         return [t.from_keys(dk), t.from_keys(dv), *([] if bias is None else [bias.transpose(0, 3, 1, 2)])]
 
-    return by_keys(t, Pass(begin, take, None, end), key_tiles_at_once(job))
+    return by_keys(t, Pass(begin, take, _never, end), key_tiles_at_once(job))
 
 
 def key_tiles_at_once(job: Job) -> int:
     """How many key tiles the second pass takes together: their visits are as large as those of rows."""
-    return rows_at_once(job.sizes, -(-job.walk.S // job.walk.tiles.size), job.visit)
+    tiles = job.walk.tiles
+    return rows_at_once(job.sizes, -(-job.walk.S // tiles.size), job.visit) if tiles else 1
+
+
+def _never(sums: Any, at: Visit, parcel: Any) -> Any:
+    raise AssertionError("rows of these passes are taken together")
 
 
 def _of_keys(bias: Any) -> bool:
