@@ -19,6 +19,7 @@ from attnjax.backends.tiled.stored import Stored
 from attnjax.call import Call, Diff
 from attnjax.score_rule import ScoreArrays
 from attnjax.tile_sizes import rows_at_once
+from attnjax.varying import vary
 
 
 def rows(call: Call, job: Job, outer: dict[str, Any]) -> Diff:
@@ -29,7 +30,7 @@ def rows(call: Call, job: Job, outer: dict[str, Any]) -> Diff:
     given = {"q": call.q, "d_o": d_o, "delta": delta}
     of_rows = {name: t.whole_rows(x) for name, x in given.items()} | {"lse": t.whole_rows(outer["lse"], jnp.inf)}
     dq, few, score = _by_rows(t, job, of_rows)
-    dk, dv = (jnp.zeros(x.shape, t.dtype) for x in (call.k, call.v))
+    dk, dv = vary(tuple(jnp.zeros(x.shape, t.dtype) for x in (call.k, call.v)), call.varies)
     if t.walk.tiles is not None:
         dk, dv, *bias = _by_keys(t, job, of_rows)
         if bias:
