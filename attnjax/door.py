@@ -17,7 +17,16 @@ from attnjax.patterns import Full, Pattern, PerHead
 from attnjax.score_rule import ScoreArrays, ScoreRule, rule_of
 from attnjax.scores import Precision, check_precision
 from attnjax.shapes import (
-    Dims, broadcasts, check_bool, check_float, check_qkv, compute_dtype, is_symbolic, shown, swapped, to_rank,
+    Dims,
+    broadcasts,
+    check_bool,
+    check_float,
+    check_qkv,
+    compute_dtype,
+    is_symbolic,
+    shown,
+    swapped,
+    to_rank,
 )  # fmt: skip
 from attnjax.varying import axes_of
 from attnjax.visible import check_pattern, place_rows, positions

@@ -206,8 +206,10 @@ def _tangent_jvp(primals: Any, tangents: Any, *, static: Static, tree: Any) -> A
         parts.append(tangent_p.bind(*map(ad.instantiate_zeros, t_along), *primals[n:], static=static, tree=tree))
     if not all(isinstance(t, ad.Zero) for t in t_diff):
 
+        def plain(diff: Diff) -> tuple[Any, Any]:
+            return plain_form.attention(Call(static.options, diff, facts))
+
         def along_diff(diff: Diff) -> Any:
-            plain = lambda d: plain_form.attention(Call(static.options, d, facts))  # noqa: E731  # to be mapped
             return jax.jvp(plain, (diff,), (along,))[1]
 
         parts.append(jax.jvp(along_diff, (diff,), (_along(diff, t_diff),))[1])

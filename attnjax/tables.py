@@ -14,7 +14,7 @@ from attnjax.walks import Tiles, Walk
 
 
 class Table(NamedTuple):
-    """Row i visits columns[first[i] : last[i]]; those before middle[i] need no mask."""
+    """Row i visits columns[first[i] : last[i]]; those before middle[i] need no mask. By keys, rows are key tiles."""
 
     columns: Any
     first: Any

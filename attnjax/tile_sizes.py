@@ -43,6 +43,7 @@ class Sizes(NamedTuple):
     block: int  # scores that a visit holds at once, over batch and heads
     batch: int  # scores that the n-th visits of many rows hold at once, as one batch; 0: rows one by one
     small: int  # scores a head up to which computing all of them at once is faster than visiting tiles
+    passes: int = 0  # as `batch`, of rows that take all their keys in one pass
 
 
 CPU = Sizes(
@@ -93,6 +94,17 @@ GPU = Sizes(
     small=1024 * 1024,  # a visit costs a dozen kernel launches
 )
 
+# Loops of XLA's operations, compiled for T = 8192 and 8 heads of 128 in bfloat16 (`make aot`; benchmarks/LOG.md).
+# On TPUs a visit costs what 500,000 scores do. Causal rows are half as dear one by one: taken together they wait for
+# the longest. Rows of one pass are all alike, and four together cost three quarters, but in the backward more than one.
+TPU_LOOPS = {"visit": 500_000, "batch": 0, "passes": 10 << 20}
+TPU_BACKWARD = {**TPU_LOOPS, "passes": 0}
+
+# On GPUs a visit of a batch of rows is a dozen launches: few large tiles, as many at once as 96 MiB hold in float32.
+# The backward adds gradients of keys up by key tiles, so that keys have to lie in tiles.
+GPU_LOOPS = {"loops": ((1024, 1024), *GPU.loops), "visit": 500_000, "batch": 3 << 23, "passes": 3 << 23}
+GPU_BACKWARD = {**GPU_LOOPS, "stretches": ()}
+
 
 def sizes_for(platform: str, device_kind: str | None = None) -> Sizes:
     """The record of a device.
@@ -111,6 +123,21 @@ def sizes_for(platform: str, device_kind: str | None = None) -> Sizes:
     if platform == "tpu":
         return TPU_V6 if device_kind and device_kind.startswith("TPU v6") else TPU
     return GPU
+
+
+def loops_for(platform: str, device_kind: str | None = None, backward: bool = False) -> Sizes:
+    """The record of a device for loops of XLA's operations, as the backend tiled has them, forward or backward.
+
+    Example:
+        >>> from attnjax.tile_sizes import loops_for, sizes_for
+        >>> loops_for("cpu") == sizes_for("cpu"), loops_for("tpu").batch, loops_for("cuda", backward=True).stretches
+        (True, 0, ())
+    """
+    sizes = sizes_for(platform, device_kind)
+    if platform == "cpu":
+        return sizes
+    ways = (TPU_LOOPS, TPU_BACKWARD) if platform == "tpu" else (GPU_LOOPS, GPU_BACKWARD)
+    return sizes._replace(**ways[backward])
 
 
 def small_scores(platform: str) -> int:
@@ -147,10 +174,11 @@ def sequences_at_once(heads: Heads, tile_q: int, tile_k: int, sizes: Sizes | Non
     return max(1, min(heads.batch, block // (heads.query * tile_q * tile_k)))
 
 
-def rows_at_once(platform: str, rows: int, scores: int) -> int:
+def rows_at_once(sizes: Sizes, rows: int, scores: int, in_tiles: bool = True) -> int:
     """How many rows of tiles to take together, given the scores of one visit.
 
     A loop over single tiles is bound by launches on a GPU (ten kernels or more for each tile); there the n-th tiles
     of many rows are one batch.
     """
-    return max(1, min(rows, sizes_for(platform).batch // scores))
+    most = max(1, min(rows, (sizes.batch if in_tiles else sizes.passes) // scores))
+    return -(-rows // -(-rows // most))  # as many in each batch, so that few are padding

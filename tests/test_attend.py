@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 import attnjax as aj
+from attnjax import tables
 from attnjax.backends import tiled
 from attnjax.backends.base import Target
-from attnjax.backends.tiled import jobs, slices, tables
-from attnjax.backends.tiled.layout import Pass, cut
+from attnjax.backends.tiled import jobs, slices
+from attnjax.backends.tiled.layout import cut
+from attnjax.backends.tiled.loops import Pass, by_rows
 from attnjax.door import bind
 from tests.support.table import ROWS, Row, data, on_device
 
@@ -229,7 +231,7 @@ def test_explain_counts_what_a_run_visits(row, tile, together):
         for job in (job for group in jobs.groups(call, CPU) for job in jobs.jobs(call, group, CPU)):
             walk = job.walk
             some = slices.call_of(call, job, *slices.cut(job, (slices.tree(call, job, call.diff), slices.facts(call, job)), 0))
-            laid_out = cut(some, walk)
+            laid_out = cut(some, job)
 
             def take(_, n, at, size=walk.tile_q):
                 return n + jnp.array([not at.masked, at.masked, at.size * size], jnp.int32), None
@@ -239,7 +241,7 @@ def test_explain_counts_what_a_run_visits(row, tile, together):
 
             steps = Pass(lambda i: (None, jnp.zeros(3, jnp.int32)), take, lambda sums, at, parcel: sums, end)
             whole = walk._replace(T=walk.rows * walk.tile_q)  # so that the last row of tiles is not cut short
-            counts = laid_out._replace(walk=whole).rows(steps, None, together)[1][0]
+            counts = by_rows(laid_out._replace(walk=whole), steps, None, together)[1][0]
             found = np.asarray(counts)[0, :: walk.tile_q].sum(axis=0)
             total += found * job.classes * np.array([1, 1, row.B * len(job.heads)])
     work = tiled.work(call, CPU)
@@ -262,7 +264,8 @@ def test_run_time_tiles_are_the_least(segments, pattern):
     call, _ = bind(x, x, x, pattern, **more)
     call = dataclasses.replace(call, options=dataclasses.replace(call.options, tile=tile))
     (group,) = jobs.groups(call, CPU)
-    table = tables.found(call, group.plan.walks[0], group.plan.walks[0].tiles)
+    walk = group.plan.walks[0]
+    table = tables.found(tables.common(tables.states(call, walk, walk.tiles)))
     seen = np.asarray(aj.visible(pattern, T, **more))[0, 0]
     for i in range(T // tile[0]):
         visited = set(np.asarray(table.columns[table.first[i] : table.last[i]]).tolist())

@@ -12,7 +12,7 @@ import zipfile
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
-FOLDERS = "attnjax", "train", "tests", "benchmarks", "docs", "examples"
+FOLDERS = "attnjax", "train", "tests", "benchmarks", "docs", "examples", "tools"
 CODE = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 SHIPPED = [path for path in CODE if path.relative_to(ROOT).parts[0] in ("attnjax", "train")]
 TEXTS = [*CODE, ROOT / ".ci/run", ROOT / "Makefile", ROOT / "pyproject.toml"]

@@ -6,7 +6,18 @@ import pytest
 import attnjax as aj
 from attnjax import tile_sizes
 from attnjax.plan import plan
-from attnjax.tile_sizes import CPU, GPU, TPU, TPU_V6, Heads, rows_at_once, sequences_at_once, sizes_for, small_scores
+from attnjax.tile_sizes import (
+    CPU,
+    GPU,
+    TPU,
+    TPU_V6,
+    Heads,
+    loops_for,
+    rows_at_once,
+    sequences_at_once,
+    sizes_for,
+    small_scores,
+)  # fmt: skip
 from tests.test_plan import computed
 
 ONE = Heads(1, 1, 1)
@@ -48,6 +59,15 @@ def test_without_a_record_a_plan_is_that_of_a_cpu(text):
     assert repr(p) == repr(same) and p.scores == same.scores
 
 
+@pytest.mark.parametrize("platform", ["tpu", "cuda"])
+def test_loops_of_operations_have_sizes_of_their_own(platform):
+    forward, backward = loops_for(platform), loops_for(platform, backward=True)
+    assert forward.visit == backward.visit > sizes_for(platform).visit
+    assert bool(backward.stretches) == (platform == "tpu") and forward.stretches
+    assert loops_for("cpu") is loops_for("cpu", backward=True) is CPU
+    assert loops_for("tpu", "TPU v6 lite").loops == TPU_V6.loops
+
+
 def test_tiles_grow_with_the_device():
     def tile(sizes):
         walk = plan(aj.Causal(), 8192, 8192, 0, sizes=sizes).walks[0]
@@ -71,7 +91,10 @@ def test_few_keys_get_a_stretch_up_to_the_records_number():
 
 
 def test_what_a_device_takes_at_once():
-    assert [rows_at_once(name, 100, 1 << 20) for name in ("cpu", "tpu", "gpu")] == [1, 32, 32]
+    assert [rows_at_once(sizes, 100, 1 << 20) for sizes in (CPU, TPU, GPU)] == [1, 25, 25]  # four batches, none padded
+    loops = [loops_for(name) for name in ("cpu", "tpu", "cuda")]
+    assert [rows_at_once(sizes, 100, 1 << 20, in_tiles=True) for sizes in loops] == [1, 1, 20]
+    assert [rows_at_once(sizes, 100, 1 << 20, in_tiles=False) for sizes in loops] == [1, 10, 20]
     assert [small_scores(name) for name in ("cpu", "tpu", "gpu")] == [1 << 14, 1 << 20, 1 << 20]
     assert [sequences_at_once(Heads(64, 8, 1), 128, 128, sizes) for sizes in (None, CPU, GPU)] == [8, 8, 64]
 

@@ -88,7 +88,7 @@ TOGETHER = (
 @pytest.mark.parametrize("row", TOGETHER, ids=lambda row: row.name)
 def test_rows_of_tiles_taken_together(row, monkeypatch):
     """As on an accelerator; 4 rows do not divide how many there are, and they differ in how many visits they make."""
-    monkeypatch.setattr(jobs, "rows_at_once", lambda platform, rows, scores: min(rows, 4))
+    monkeypatch.setattr(jobs, "rows_at_once", lambda sizes, rows, scores, in_tiles: min(rows, 4))
     monkeypatch.setattr(jobs, "RUN_TIME", 8)
     inputs, _, d_o, d_lse = on_device(data(row)._replace(options={}))
     got = jax.jit(functools.partial(value_and_gradients, caller(row, "tiled")))(inputs, d_o, d_lse)

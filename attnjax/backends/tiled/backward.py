@@ -9,9 +9,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from attnjax.backends.base import Target
-from attnjax.backends.tiled import slices
+from attnjax.backends.tiled import slices, two_passes
 from attnjax.backends.tiled.jobs import Job, groups, jobs
-from attnjax.backends.tiled.layout import Pass, Visit, cut
+from attnjax.backends.tiled.layout import Visit, cut
+from attnjax.backends.tiled.loops import Pass, by_rows
 from attnjax.backends.tiled.slices import Sliced
 from attnjax.blend import finite_max
 from attnjax.call import Call, Diff
@@ -22,7 +23,8 @@ def backward(call: Call, target: Target, o: Any, lse: Any, d_o: Any, d_lse: Any)
     """Cotangents of everything in call.diff, recomputing each tile's weights from the log-sum-exp."""
     settled, dtype = slices.settled(call)
     rows = {"o": o, "d_o": d_o, "lse": finite_max(lse)[..., None], "d_lse": d_lse[..., None]}
-    found = [_job(settled, job, rows, dtype) for group in groups(call, target) for job in jobs(call, group, target)]
+    all_groups = groups(call, target, backward=True)
+    found = [_job(settled, job, rows, dtype) for group in all_groups for job in jobs(call, group, target)]
     if not found:  # nothing is visible
         return jax.tree.map(jnp.zeros_like, call.diff)
     total = functools.reduce(lambda a, b: jax.tree.map(jnp.add, a, b), found)
@@ -36,11 +38,13 @@ def _job(call: Call, job: Job, rows: dict[str, Any], dtype: Any) -> Diff:
     outer = {name: slices.rows(call, job, x, fill=fills.get(name, 0.0)) for name, x in rows.items()}
     diff = slices.tree(call, job, call.diff)
     arrays = diff, slices.facts(call, job)
+    by_keys = job.together > 1 and not job.sizes.stretches
+    of_rows = two_passes.rows if by_keys else _rows
     zeros = jax.tree.map(lambda x: Sliced(jnp.zeros(x.x.shape, dtype), x.axis), diff, is_leaf=slices.is_sliced)
 
     def body(totals: Any, g: Any) -> Any:
         some = slices.call_of(call, job, *slices.cut(job, arrays, g))
-        found = _rows(some, job, slices.cut(job, outer, g))
+        found = of_rows(some, job, slices.cut(job, outer, g))
         return jax.tree.map(lambda total, x: slices.put(job, total, x, g, add=total.axis is None), totals, found,
                             is_leaf=slices.is_sliced)  # fmt: skip
 
@@ -63,7 +67,7 @@ def _job(call: Call, job: Job, rows: dict[str, Any], dtype: Any) -> Diff:
 
 def _rows(call: Call, job: Job, outer: dict[str, Any]) -> Diff:
     """Cotangents of the arrays of some sequences."""
-    t, scale = cut(call, job.walk), call.options.rule.scale
+    t, scale = cut(call, job), call.options.rule.scale
     q, o, d_o, d_lse = (t.whole_rows(x) for x in (call.q, outer["o"], outer["d_o"], outer["d_lse"]))
     lse = t.whole_rows(outer["lse"], jnp.inf)
 
@@ -79,8 +83,7 @@ def _rows(call: Call, job: Job, outer: dict[str, Any]) -> Diff:
     def take(fixed: Any, dq: Any, at: Visit) -> Any:
         q_tile, do_tile, lse_tile, delta_tile, q_column, do_column = fixed
         k_tile, parcel = t.keys(t.k, at), {}
-        s, pull = jax.vjp(lambda dots, arrays: t.scores(at, dots, arrays), t.products(q_tile, k_tile), t.arrays(at))
-        p = jnp.exp(t.visible(at, s) - lse_tile)
+        p, pull = t.weights(at, q_tile, k_tile, lse_tile)
         ds = p * (t.keep(at, t.einsum("bkrh,bksh->bkrs", do_tile, t.keys(t.v, at))) - delta_tile)
         ds, parcel["score"] = pull(ds)
         parcel["k"] = t.einsum("bkhr,bkrs->bkhs", q_column, ds)
@@ -102,7 +105,7 @@ def _rows(call: Call, job: Job, outer: dict[str, Any]) -> Diff:
     }
     zero["score"] = jax.tree.map(lambda x: jnp.zeros(x.shape, t.dtype), t.score)
     steps = Pass(begin, take, gather, lambda _, dq: [t.from_queries(dq * scale)])
-    sums, (dq,) = t.rows(steps, zero, job.together)
+    sums, (dq,) = by_rows(t, steps, zero, job.together)
     dk, dv = (sums[n].transpose(0, 3, 1, 2)[:, : job.walk.S] for n in "kv")
     unpadded = sums["score"].cut(lambda x: x[:, :, : call.bias.shape[2], : call.bias.shape[3]], lambda x: x)
     return Diff(dq, dk, dv, unpadded)

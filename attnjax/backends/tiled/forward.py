@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from attnjax.backends.base import Target
 from attnjax.backends.tiled import slices
 from attnjax.backends.tiled.jobs import Group, Job, groups, jobs
-from attnjax.backends.tiled.layout import Pass, Visit, cut
-from attnjax.backends.tiled.stored import Stored, stored
+from attnjax.backends.tiled.layout import Visit, cut
+from attnjax.backends.tiled.loops import Pass, by_rows
+from attnjax.backends.tiled.stored import Stored
 from attnjax.blend import Partial, absorb, finish, finished, of_scores, start
 from attnjax.call import Call
 
@@ -67,7 +68,7 @@ def _job(call: Call, job: Job, before: Any, dtypes: tuple[Any, Any]) -> tuple[An
 
 def _rows(call: Call, job: Job, so_far: Any, dtypes: tuple[Any, Any]) -> list[Any]:
     """[output, log-sum-exp] of some sequences."""
-    t = cut(call, job.walk)
+    t = cut(call, job)
     q = t.whole_rows(call.q)
     # values are summed as shares of this power of two, so that no sum of S finite ones leaves the range of floats
     most = 2.0 ** (job.walk.S + 1).bit_length()
@@ -91,7 +92,7 @@ def _rows(call: Call, job: Job, so_far: Any, dtypes: tuple[Any, Any]) -> list[An
     def end(_: Any, part: Partial) -> list[Any]:
         o, lse = finish(part)
         o, lse = (x.astype(dtype) for x, dtype in zip((o * most, lse), dtypes, strict=True))
-        return [stored(t.from_queries(o)).x, t.from_queries(lse[..., None])[..., 0]]
+        return [t.stored(t.from_queries(o)).x, t.from_queries(lse[..., None])[..., 0]]
 
-    o, lse = t.rows(Pass(begin, take, lambda sums, at, parcel: sums, end), None, job.together)[1]
+    o, lse = by_rows(t, Pass(begin, take, lambda sums, at, parcel: sums, end), None, job.together)[1]
     return [Stored(o, dtypes[0]).floats(o), lse]

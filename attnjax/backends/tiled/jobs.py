@@ -7,7 +7,7 @@ from attnjax.call import Call
 from attnjax.patterns import PerHead
 from attnjax.plan import Plan, plan
 from attnjax.shapes import Dims, is_symbolic
-from attnjax.tile_sizes import RUN_TIME, Heads, rows_at_once, sequences_at_once, sizes_for
+from attnjax.tile_sizes import RUN_TIME, Heads, Sizes, loops_for, rows_at_once, sequences_at_once
 from attnjax.walks import Walk
 
 RUN_TIME_FACTS = ("q_offset", "q_ids", "k_ids", "q_pos", "k_pos")  # what decides at run time who sees whom
@@ -19,6 +19,7 @@ class Group(NamedTuple):
     heads: tuple[int, ...]
     pattern: Any
     plan: Plan
+    sizes: Sizes  # that it was made with
 
 
 class Job(NamedTuple):
@@ -36,6 +37,9 @@ class Job(NamedTuple):
     groups: int
     size: int
     together: int  # rows of tiles taken at once
+    target: Target
+    sizes: Sizes
+    visit: int  # scores of a visit of one row
 
 
 def at_run_time(call: Call) -> bool:
@@ -43,8 +47,9 @@ def at_run_time(call: Call) -> bool:
     return call.options.plan_by is not None or call.facts.q_ids is not None
 
 
-def groups(call: Call, target: Target) -> tuple[Group, ...]:
+def groups(call: Call, target: Target, backward: bool = False) -> tuple[Group, ...]:
     """The call's heads by pattern, each with its plan there."""
+    sizes = loops_for(target.platform, target.device_kind, backward)
     d, o = call.dims, call.options
     patterns: tuple[Any, ...] = (o.pattern,) * d.N
     if isinstance(o.pattern, PerHead) and not at_run_time(call) and o.tile is None:
@@ -52,11 +57,11 @@ def groups(call: Call, target: Target) -> tuple[Group, ...]:
     found = []
     for pattern in dict.fromkeys(patterns):
         heads = tuple(n for n, other in enumerate(patterns) if other == pattern)
-        found.append(Group(heads, pattern, _plan(call, pattern, heads, target)))
+        found.append(Group(heads, pattern, _plan(call, pattern, heads, sizes), sizes))
     return tuple(found)
 
 
-def _plan(call: Call, pattern: Any, heads: tuple[int, ...], target: Target) -> Plan:
+def _plan(call: Call, pattern: Any, heads: tuple[int, ...], sizes: Sizes) -> Plan:
     d, o = call.dims, call.options
     tile = o.tile
     if tile is None and at_run_time(call):
@@ -64,7 +69,6 @@ def _plan(call: Call, pattern: Any, heads: tuple[int, ...], target: Target) -> P
     batch = 1 if is_symbolic(d.B) else d.B  # a symbolic one says nothing about the best tiles
     many = Heads(batch, len(heads), len(heads) // len(_key_heads(d, heads)))
     masked = call.mask is not None or o.plan_by is not None
-    sizes = sizes_for(target.platform, target.device_kind)
     return plan(pattern if o.plan_by is None else o.plan_by, d.T, d.S, o.q_offset, many, masked, tile, sizes)
 
 
@@ -72,6 +76,7 @@ def jobs(call: Call, group: Group, target: Target) -> list[Job]:
     """The group's walks."""
     d = call.dims
     key_heads, found = _key_heads(d, group.heads), []
+    sizes = group.sizes
     for walk in group.plan.walks:
         classes = group.plan.classes(walk)
         whole, other = (d.B, 1) if walk.step == 1 else (classes, d.B)
@@ -80,8 +85,9 @@ def jobs(call: Call, group: Group, target: Target) -> list[Job]:
         size = whole if most is None else 1 if most == 1 else -(-whole // parts)
         batch = 1 if is_symbolic(d.B) else size * other
         visit = batch * len(group.heads) * walk.tile_q * walk.tile_k
-        together = call.options.rows_at_once or rows_at_once(target.platform, walk.rows, visit)
-        found.append(Job(group.heads, key_heads, group.pattern, walk, classes, parts, size, together))
+        together = call.options.rows_at_once or rows_at_once(sizes, walk.rows, visit, walk.tiles is not None)
+        job = Job(group.heads, key_heads, group.pattern, walk, classes, parts, size, together, target, sizes, visit)
+        found.append(job)
     return found
 
 
@@ -95,8 +101,8 @@ def _at_once(call: Call, group: Group, walk: Walk, target: Target) -> int | None
         return 1
     if is_symbolic(d.B):
         return None
-    classes, sizes = group.plan.classes(walk), sizes_for(target.platform, target.device_kind)
-    at_once = sequences_at_once(Heads(classes * d.B, len(group.heads), 1), walk.tile_q, walk.tile_k, sizes)
+    classes = group.plan.classes(walk)
+    at_once = sequences_at_once(Heads(classes * d.B, len(group.heads), 1), walk.tile_q, walk.tile_k, group.sizes)
     return max(1, at_once if walk.step == 1 else at_once // d.B)
 
 

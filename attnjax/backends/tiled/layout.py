@@ -7,14 +7,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from attnjax import tables
-from attnjax.backends.tiled.jobs import at_run_time
+from attnjax.backends.tiled.jobs import Job
 from attnjax.backends.tiled.stored import Stored, stored
 from attnjax.call import Call
 from attnjax.patterns.parts import Part
 from attnjax.score_rule import ScoreArrays
 from attnjax.shapes import compute_dtype
-from attnjax.varying import vary
 from attnjax.visible import positions
 from attnjax.walks import Walk
 
@@ -27,20 +25,7 @@ class Visit(NamedTuple):
     size: int
     masked: bool
     parts: tuple[Part, ...] | None
-
-
-class Pass(NamedTuple):
-    """What a pass does with a row of tiles.
-
-    begin(row) -> (what stays, state); take(what stays, state, visit) -> (state, parcel); gather(sums, visit,
-    parcel) -> sums, which all rows share; end(what stays, state) -> outputs [B, tile_q, ...]. State None is told
-    apart from the first visit on (only where a stretch comes first).
-    """
-
-    begin: Callable[..., Any]
-    take: Callable[..., Any]
-    gather: Callable[..., Any]
-    end: Callable[..., Any]
+    stretch: bool = False  # whether these keys are a stretch of the walk, and no tile
 
 
 class Tiled(NamedTuple):
@@ -48,6 +33,7 @@ class Tiled(NamedTuple):
 
     call: Call  # in the job's rows
     walk: Walk
+    platform: str
     dtype: Any
     k: Stored  # [B, S', K, H], S' at least the walk's S
     v: Stored  # [B, S', K, h]
@@ -79,9 +65,17 @@ class Tiled(NamedTuple):
         x = x.reshape(B, K, -1, self.walk.tile_q, H).transpose(0, 3, 1, 2, 4)
         return x.reshape(B, self.walk.tile_q, -1, H)
 
+    def from_keys(self, x: Any) -> Any:
+        """[B, K, size, H] -> [B, size, K, H]."""
+        return x.transpose(0, 2, 1, 3)
+
+    def stored(self, x: Any) -> Stored:
+        """The array as loops should read and write it."""
+        return stored(x, self.platform)
+
     def whole_rows(self, x_BTNH: Any, fill: float = 0.0) -> Stored:
         """An array of queries padded to whole rows of tiles."""
-        return stored(_pad(x_BTNH, 1, self.walk.rows * self.walk.tile_q, fill))
+        return self.stored(pad(x_BTNH, 1, self.walk.rows * self.walk.tile_q, fill))
 
     def corner(self, x: Any, at: Visit) -> tuple[Any, ...]:
         """Where a visit begins in an array that broadcasts over queries or keys."""
@@ -96,7 +90,7 @@ class Tiled(NamedTuple):
     def padded(self, x: Any) -> Any:
         """bias or mask padded as queries and keys are, along the axes that do not broadcast."""
         for axis, size in ((2, self.walk.rows * self.walk.tile_q), (3, self.k.shape[1])):
-            x = _pad(x, axis, size) if x.shape[axis] > 1 else x
+            x = pad(x, axis, size) if x.shape[axis] > 1 else x
         return x
 
     # -- the heads' axes ----------------------------------------------------------------------------------------
@@ -157,116 +151,30 @@ class Tiled(NamedTuple):
         """Scores [B, K, r, size] of which those of hidden pairs are -inf."""
         return jnp.where(self.seen(at), self.split(s), -jnp.inf).reshape(s.shape) if at.masked else s
 
+    def weights(self, at: Visit, q_tile: Any, k_tile: Any, lse_tile: Any) -> tuple[Any, Callable[[Any], Any]]:
+        """(weights [B, K, r, size], what takes cotangents of the scores to those of products and score arrays)."""
+        dots, arrays = self.products(q_tile, k_tile), self.arrays(at)
+        s, pull = jax.vjp(lambda dots, arrays: self.scores(at, dots, arrays), dots, arrays)
+        return jnp.exp(self.visible(at, s) - lse_tile), pull
+
     def keep(self, at: Visit, p: Any) -> Any:
         """Weights [B, K, r, size] after dropout."""
         factor = self.call.dropout(*self.place(at), self.dtype)
         return p if factor is None else p * self.grouped(factor).reshape(p.shape)
 
-    # -- the loops ----------------------------------------------------------------------------------------------
 
-    def rows(self, steps: "Pass", sums: Any, together: int = 1) -> tuple[Any, list[Any]]:
-        """A pass over all rows of tiles, `together` of them at once.
-
-        Returns:
-            (sums, outputs [B, T, ...]).
-        """
-        walk = self.walk
-        starts = tuple(jnp.asarray(stretch.starts) for stretch in walk.stretches)
-        table = None
-        if walk.tiles is not None:
-            table = tables.planned(walk.tiles)
-            if at_run_time(self.call):  # all sequences of a visit walk through one table
-                table = tables.found(tables.common(tables.states(self.call, walk, walk.tiles)))
-        per_row = positions(walk.rows), starts, () if table is None else table[1:]
-        one = self._one_row if together == 1 else self._some_rows
-        if together > 1:
-            blocks = -(-walk.rows // together)
-            # rows of padding add nothing, and what they give is cut off
-            per_row = jax.tree.map(lambda x: _pad(x, 0, blocks * together).reshape(blocks, together), per_row)
-        columns = None if table is None else table.columns
-        sums, per_row = vary((sums, per_row), self.call.varies)  # a row's loop starts from both
-        sums, out = lax.scan(lambda sums, xs: one(steps, sums, columns, *xs), sums, per_row)
-        if together > 1:
-            out = [x.reshape(-1, *x.shape[2:])[: walk.rows] for x in out]
-        return sums, [self._joined(x) for x in out]
-
-    def _one_row(self, steps: "Pass", sums: Any, columns: Any, i: Any, starts: Any, bounds: Any) -> Any:
-        walk = self.walk
-        fixed, state = vary(steps.begin(i), self.call.varies)
-
-        def visit(at: Visit, carry: Any) -> Any:
-            state, parcel = steps.take(fixed, carry[0], at)
-            return state, steps.gather(carry[1], at, parcel)
-
-        for stretch, start in zip(walk.stretches, starts, strict=True):
-            state, sums = visit(Visit(i, start, stretch.size, True, stretch.parts), (state, sums))
-        if walk.tiles is not None:
-            size, parts, carry = walk.tiles.size, walk.tiles.parts, (state, sums)
-            for masked, low, high in ((False, bounds[0], bounds[1]), (True, bounds[1], bounds[2])):
-
-                def loop(n: Any, carry: Any, masked: bool = masked) -> Any:
-                    return visit(Visit(i, columns[n] * size, size, masked, parts), carry)
-
-                carry = lax.fori_loop(low, high, loop, carry)
-            state, sums = carry
-        return sums, steps.end(fixed, state)
-
-    def _some_rows(self, steps: "Pass", sums: Any, columns: Any, i: Any, starts: Any, bounds: Any) -> Any:
-        """As `_one_row` for several rows: the n-th visit of each of them is one batch of tiles."""
-        walk = self.walk
-        fixed, state = vary(jax.vmap(steps.begin)(i), self.call.varies)
-        real = (i > 0) | (positions(i.shape[0]) == 0)  # padding repeats row 0
-
-        def visit(size: int, masked: bool, parts: Any, start: Any, active: Any, state: Any, sums: Any) -> Any:
-            def one(fixed: Any, state: Any, i: Any, start: Any) -> Any:
-                return steps.take(fixed, state, Visit(i, start, size, masked, parts))
-
-            new, parcels = jax.vmap(one, in_axes=(0, None if state is None else 0, 0, 0))(fixed, state, i, start)
-            if state is not None:
-                new = jax.tree.map(lambda a, b: jnp.where(_column(active, a), a, b), new, state)
-
-            def add(n: Any, sums: Any) -> Any:
-                parcel = jax.tree.map(lambda x: jnp.where(active[n], x[n], jnp.zeros_like(x[n])), parcels)
-                return steps.gather(sums, Visit(i[n], start[n], size, masked, parts), parcel)
-
-            return new, sums if sums is None else lax.fori_loop(0, i.shape[0], add, sums)
-
-        for stretch, start in zip(walk.stretches, starts, strict=True):
-            state, sums = visit(stretch.size, True, stretch.parts, start, real, state, sums)
-        if walk.tiles is not None:
-            size, parts, carry = walk.tiles.size, walk.tiles.parts, (state, sums)
-            for masked, low, high in ((False, bounds[0], bounds[1]), (True, bounds[1], bounds[2])):
-
-                def loop(n: Any, carry: Any, masked: bool = masked, low: Any = low, high: Any = high) -> Any:
-                    active = low + n < high
-                    tile = columns[jnp.where(active, low + n, jnp.zeros_like(low))]
-                    return visit(size, masked, parts, tile * size, active, *carry)
-
-                carry = lax.fori_loop(0, jnp.max(high - low), loop, carry)
-            state, sums = carry
-        return sums, jax.vmap(steps.end)(fixed, state)
-
-    def _joined(self, x: Any) -> Any:
-        """[rows of tiles, B, tile_q, ...] -> [B, T, ...]."""
-        x = jnp.moveaxis(x, 0, 1)
-        return x.reshape(x.shape[0], -1, *x.shape[3:])[:, : self.walk.T]
-
-
-def cut(call: Call, walk: Walk) -> Tiled:
+def cut(call: Call, job: Job) -> Tiled:
     """A job laid out for its walk."""
+    walk, platform = job.walk, job.target.platform
     length = walk.S if walk.tiles is None else -(-walk.S // walk.tiles.size) * walk.tiles.size
-    k, v = (stored(_pad(x, 1, length)) for x in (call.k, call.v))
+    k, v = (stored(pad(x, 1, length), platform) for x in (call.k, call.v))
     dtype = compute_dtype(call.q, call.k, call.v)
-    tiled = Tiled(call, walk, dtype, k, v, ScoreArrays(), None)
+    tiled = Tiled(call, walk, platform, dtype, k, v, ScoreArrays(), None)
     score = call.diff.score.cut(tiled.padded, lambda x: x)
     return tiled._replace(score=score, mask=None if call.mask is None else tiled.padded(call.mask))
 
 
-def _pad(x: Any, axis: int, size: int, fill: float = 0.0) -> Any:
+def pad(x: Any, axis: int, size: int, fill: float = 0.0) -> Any:
+    """The array made longer along an axis."""
     pads = [(0, size - n if a == axis else 0) for a, n in enumerate(x.shape)]
     return x if size == x.shape[axis] else jnp.pad(x, pads, constant_values=fill)
-
-
-def _column(active: Any, like: Any) -> Any:
-    """[rows] with axes of 1 behind, as many as `like` has."""
-    return active.reshape(active.shape + (1,) * (like.ndim - 1))

@@ -2,6 +2,7 @@
 
 A loop takes a small piece of a large array and widens it. XLA for CPUs turns that round for 16-bit floats: it widens
 the whole array before the loop, and with one that the loop writes it does so on every pass. Integers it leaves alone.
+Other compilers do nothing of the kind, and see through floats better.
 """
 
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ class Stored(NamedTuple):
         return lax.bitcast_convert_type(piece, self.dtype) if piece.dtype != self.dtype else piece
 
 
-def stored(x: Any) -> Stored:
-    """The array as loops should read and write it."""
-    return Stored(lax.bitcast_convert_type(x, jnp.uint16) if x.dtype.itemsize == 2 else x, x.dtype)
+def stored(x: Any, platform: str) -> Stored:
+    """The array as loops that are compiled for a platform should read and write it."""
+    behind = platform == "cpu" and x.dtype.itemsize == 2
+    return Stored(lax.bitcast_convert_type(x, jnp.uint16) if behind else x, x.dtype)

@@ -9,7 +9,8 @@ from attnjax.backends.base import Target
 from attnjax.backends.tiled import slices
 from attnjax.backends.tiled.forward import joined
 from attnjax.backends.tiled.jobs import Group, Job, groups, jobs
-from attnjax.backends.tiled.layout import Pass, Visit, cut
+from attnjax.backends.tiled.layout import Visit, cut
+from attnjax.backends.tiled.loops import Pass, by_rows
 from attnjax.blend import finite_max
 from attnjax.call import Call, Diff
 
@@ -54,7 +55,7 @@ def _job(call: Call, job: Job, lse: Any, along: Diff, dtype: Any) -> tuple[Any, 
 
 def _rows(call: Call, job: Job, along: Diff, lse: Any) -> list[Any]:
     """The same sums for some sequences."""
-    t, moved = cut(call, job.walk), cut(Call(call.options, along), job.walk)
+    t, moved = cut(call, job), cut(Call(call.options, along), job)
     q, dq, lse = t.whole_rows(call.q), t.whole_rows(along.q), t.whole_rows(lse, jnp.inf)
 
     def begin(i: Any) -> Any:
@@ -80,4 +81,4 @@ def _rows(call: Call, job: Job, along: Diff, lse: Any) -> list[Any]:
     def end(_: Any, state: Any) -> list[Any]:
         return [t.from_queries(state[0]), t.from_queries(state[1])[..., 0]]
 
-    return t.rows(Pass(begin, take, lambda sums, at, parcel: sums, end), None, job.together)[1]
+    return by_rows(t, Pass(begin, take, lambda sums, at, parcel: sums, end), None, job.together)[1]
