@@ -54,23 +54,27 @@ def attend(
     """
     check_names(options, AttendOptions, "attend", attend)
     call, dims = bind(q, k, v, pattern, **options)
-    o, lse = run(call, settled(call, backend))
+    needs_lse = return_lse or call.diff.sink_logits is not None
+    o, lse = run(call, settled(call, backend, needs_lse), needs_lse)
     o, lse = (o, lse) if dims.batched else (o[0], lse[0])
     return (o, lse) if return_lse else o
 
 
-@functools.partial(jax.jit, static_argnames=("backend",))
-def run(call: Call, backend: str) -> tuple[jax.Array, jax.Array]:
-    """(output, log-sum-exp) of a call, whose backend is `settled`; jitted, so that equal options share one trace."""
+@functools.partial(jax.jit, static_argnames=("backend", "lse"))
+def run(call: Call, backend: str, lse: bool) -> tuple[jax.Array, jax.Array]:
+    """(output, log-sum-exp) of a call, whose backend is `settled`; jitted, so that equal options share one trace.
+
+    The log-sum-exp may be NaN where it is not asked for.
+    """
     split = split_of(call)
     if split is not None:
-        return run_split(functools.partial(_run, backend=backend), call, split)
-    return _run(call, backend)
+        return run_split(functools.partial(_run, backend=backend, lse=lse), call, split)
+    return _run(call, backend, lse)
 
 
-def _run(call: Call, backend: str) -> tuple[jax.Array, jax.Array]:
+def _run(call: Call, backend: str, lse: bool) -> tuple[jax.Array, jax.Array]:
     call = without_hidden_keys(call)
     if backend != "auto" and BACKENDS[backend].plain:
-        o, lse = map(checkpoint_name, BACKENDS[backend].forward(call, default_target()), seam.SAVED)
-        return o, lse
-    return seam.run(call, backend)
+        o, of_rows = map(checkpoint_name, BACKENDS[backend].forward(call, default_target()), seam.SAVED)
+        return o, of_rows
+    return seam.run(call, backend, lse)

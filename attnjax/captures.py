@@ -51,7 +51,7 @@ class Closed:
 
 
 def of_rules(
-    pattern: Pattern | PerHead, T: int, S: int, axes: frozenset[str] = frozenset()
+    pattern: Pattern | PerHead, T: Any, S: Any, axes: frozenset[str] = frozenset()
 ) -> tuple[tuple[Closed, ...], tuple[Arrays, ...]]:
     """The rules of a pattern that close over arrays, and these arrays.
 
@@ -69,7 +69,7 @@ def of_rules(
 
 
 def of_score_fn(
-    score_fn: Callable[..., Any], params: Any, shape: tuple[int, ...], dtype: Any, axes: frozenset[str] = frozenset()
+    score_fn: Callable[..., Any], params: Any, shape: tuple[Any, ...], dtype: Any, axes: frozenset[str] = frozenset()
 ) -> tuple[Closed | None, Arrays]:
     """What a score_fn closes over, for scores of this shape [B, N, T, S] and dtype; raises as `of_rules`."""
     _, N, T, S = shape
@@ -77,7 +77,7 @@ def of_score_fn(
     return _closed(score_fn, (jax.ShapeDtypeStruct(shape, dtype), *places), (params,), axes) or (None, Arrays())
 
 
-def _places(*shape: int) -> Any:
+def _places(*shape: Any) -> Any:
     return jax.ShapeDtypeStruct(shape, jnp.int32)
 
 

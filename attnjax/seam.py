@@ -38,18 +38,20 @@ class Static(NamedTuple):
 
     options: Options
     backend: str  # "auto", or the one that was named
+    lse: bool  # whether the log-sum-exp is asked for
 
 
-def run(call: Call, backend: str) -> tuple[Any, Any]:
+def run(call: Call, backend: str, lse: bool) -> tuple[Any, Any]:
     """(output, log-sum-exp) of the named backend, or of the one that suits the platform, with all derivatives."""
-    call, sinks = call.alike(), call.diff.sink_logits
-    static, diff = Static(call.options, backend), dataclasses.replace(call.diff, sink_logits=None)
-    o, lse = _bind(forward_p, static, diff, call.facts)
+    call = call.alike()
+    sinks = call.diff.sink_logits
+    static, diff = Static(call.options, backend, lse), dataclasses.replace(call.diff, sink_logits=None)
+    o, of_rows = _bind(forward_p, static, diff, call.facts)
     if sinks is None:
-        return o, lse
-    sinks = finite_sinks(call.diff.sink_logits.astype(lse.dtype))[:, None]
-    joined, lse = finish(finished(o.astype(lse.dtype), lse), sinks)
-    return joined.astype(o.dtype), lse
+        return o, of_rows
+    sinks = finite_sinks(sinks.astype(of_rows.dtype))[:, None]
+    joined, of_rows = finish(finished(o.astype(of_rows.dtype), of_rows), sinks)
+    return joined.astype(o.dtype), of_rows
 
 
 def pullback(static: Static, closed: bool, diff: Diff, facts: Facts, o: Any, lse: Any, d_o: Any, d_lse: Any) -> Diff:
@@ -75,7 +77,12 @@ def _cleared(x: Any, looks: Any) -> Any:
 
 def _forward(target: Target, static: Static, diff: Diff, facts: Facts) -> tuple[Any, Any]:
     call = Call(static.options, diff, facts)
-    return BACKENDS[choose(call, static.backend, target)[0]].forward(call, target)
+    o, lse = BACKENDS[_chosen(call, static, target)].forward(call, target)
+    return o, jnp.full(o.shape[:3], jnp.nan, compute_dtype(call.q, call.k, call.v)) if lse is None else lse
+
+
+def _chosen(call: Call, static: Static, target: Target) -> str:
+    return choose(call, static.backend, target, static.lse)[0]
 
 
 def _tangent(
@@ -84,7 +91,7 @@ def _tangent(
     looks = ~jnp.isneginf(lse)
     diff, along = (dataclasses.replace(x, q=_cleared(x.q, looks)) for x in (diff, along))
     call = Call(static.options, diff, facts)
-    name = choose(call, static.backend, target)[0]
+    name = _chosen(call, static, target)
     if BACKENDS[name].plain:
         return jax.jvp(functools.partial(_plain, name, target, call), (diff,), (along,))[1]
     return derivatives_of(name).tangent(call, target, o, lse, along)
@@ -95,7 +102,7 @@ def _pullback(
 ) -> list[Any]:
     call = Call(static.options, diff, facts)
     call = call if closed else call.with_closed_as_facts()
-    name = choose(call, static.backend, target)[0]
+    name = _chosen(call, static, target)
     if BACKENDS[name].plain:
         (found,) = jax.vjp(functools.partial(_plain, name, target, call), call.diff)[1]((d_o, d_lse))
     else:

@@ -86,7 +86,7 @@ class Segments:
         self._set(None, None, *lengths, "row")
         return self
 
-    def ids(self, B: int | None, T: int, S: int) -> Ids:
+    def ids(self, B: Any, T: Any, S: Any) -> Ids:
         """The ids laid out for a call of these sizes (any batch size where B is None).
 
         Raises:

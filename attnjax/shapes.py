@@ -155,7 +155,7 @@ def to_rank(x: Any, rank: int) -> Any:
     return x.reshape(((1,) * rank + tuple(x.shape))[-rank:]) if rank else x.reshape(())
 
 
-def broadcasts(x: Any, shape: tuple[int, ...]) -> bool:
+def broadcasts(x: Any, shape: tuple[Any, ...]) -> bool:
     """Whether x can broadcast to `shape`: each axis of that size or 1, extra leading axes only of size 1."""
     size = tuple(x.shape)
     extra, own = size[: max(0, len(size) - len(shape))], size[max(0, len(size) - len(shape)) :]

@@ -70,8 +70,8 @@ def visible(
 
 
 def place_rows(
-    pattern: Pattern | PerHead, T: Any, S: Any, q_offset: Any, segments: Any, B: int | None
-) -> tuple[int, int, dict[str, Any]]:
+    pattern: Pattern | PerHead, T: Any, S: Any, q_offset: Any, segments: Any, B: Any
+) -> tuple[Any, Any, dict[str, Any]]:
     """(T, S, where rows stand): q_offset, an int or [B|1], and with segments q_ids, k_ids and maybe q_pos, k_pos.
 
     Raises:
@@ -114,14 +114,14 @@ def place_rows(
     return T, S, place
 
 
-def check_reach(offset: int, T: int, S: int) -> None:
+def check_reach(offset: int, T: Any, S: Any) -> None:
     """Raises a ValueError if rows of a call stand beyond what int32 counts."""
     sizes = [size for size in (T, S) if not is_symbolic(size)]
     if abs(offset) + max(sizes, default=0) > LARGEST:
         raise ValueError(f"q_offset={offset} with T={T} and S={S} leaves the range of int32 positions, +-{LARGEST}")
 
 
-def positions(size: int) -> Array:
+def positions(size: Any) -> Array:
     """0, 1, ... size - 1 as int32, also where 64-bit types are on: positions of all origins then mix."""
     return jnp.arange(size, dtype=jnp.int32)
 

@@ -10,7 +10,6 @@ import pytest
 
 import attnjax as aj
 from attnjax.attend import run
-from attnjax.backends.base import default_target
 from attnjax.call import Call
 from attnjax.door import bind
 from tests.support.table import alibi
@@ -59,7 +58,7 @@ def test_a_call_is_an_argument_of_a_compiled_function():
     @jax.jit
     @chex.assert_max_traces(n=2)
     def through(call):
-        return run(call, "tiled", default_target())[0]
+        return run(call, "tiled", True)[0]
 
     for seed in (0, 1):
         call = bound(seed, soft_cap=2.0, bias=draw(T, T, seed=seed))
@@ -72,7 +71,7 @@ def test_a_call_is_an_argument_of_a_compiled_function():
 @pytest.mark.parametrize("backend", ["dense", "tiled"])
 def test_a_call_with_everything_goes_through_jit_and_grad_whole(backend):
     call = everything()
-    loss = lambda diff: jnp.sum(jnp.sin(run(dataclasses.replace(call, diff=diff), backend, default_target())[0]))
+    loss = lambda diff: jnp.sum(jnp.sin(run(dataclasses.replace(call, diff=diff), backend, True)[0]))
     grads = jax.jit(jax.grad(loss))(call.diff)
     chex.assert_trees_all_equal_shapes_and_dtypes(grads, call.diff)
     chex.assert_tree_all_finite(grads)
@@ -91,5 +90,5 @@ def test_a_call_may_hold_shapes_alone():
     shape = jax.ShapeDtypeStruct((B, T, N, H), jnp.bfloat16)
     call, dims = bind(shape, shape, shape, aj.Causal(), bias=jax.ShapeDtypeStruct((T, T), jnp.float32))
     assert dims == (B, T, T, N, N, H, H, True) and call.bias.shape == (1, 1, T, T)
-    o, lse = jax.eval_shape(lambda call: run(call, "tiled", default_target()), call)
+    o, lse = jax.eval_shape(lambda call: run(call, "tiled", True), call)
     assert (o.shape, o.dtype, lse.shape, lse.dtype) == ((B, T, N, H), jnp.bfloat16, (B, T, N), jnp.float32)

@@ -8,6 +8,7 @@ A backend is a module (or a package) in this folder and a line in the registry. 
   means HIGHEST with 32- or 64-bit inputs and DEFAULT with 16-bit ones (`scores.matmul_precision`).
 - The output [B, T, N, h] has q's dtype. The log-sum-exp [B, T, N] is natural, float32 (float64 where an input is), over
   the scores after the score rule and before dropout. A query that sees no key has output 0 and log-sum-exp -inf.
+  A backend that cannot give it says so (`gives_lse`), returns None, and is refused where one is asked for or borrowed.
 - Learned sinks are not its business unless it is `plain`: they join afterwards, as do the gradients to them.
 - The call's arrays vary alike along the axes of a mesh.
 - `backward` gives the cotangents of every array in `Call.diff` but the sinks, in its dtype, from those of output and
@@ -49,6 +50,7 @@ class Backend(Protocol):
     """What every backend has."""
 
     plain: bool  # plain JAX: all derivatives are JAX's own, and learned sinks are its business
+    gives_lse: bool  # whether `forward` gives a log-sum-exp, which sinks, return_lse and borrowed derivatives need
 
     def why_not(self, call: Call, target: Target) -> str | None:
         """A sentence that says why it cannot run this call there; None if it can."""
@@ -63,7 +65,7 @@ class Backend(Protocol):
         ...
 
     def forward(self, call: Call, target: Target) -> tuple[Any, Any]:
-        """(output [B, T, N, h], log-sum-exp [B, T, N])."""
+        """(output [B, T, N, h], log-sum-exp [B, T, N] or None)."""
         ...
 
 
@@ -108,6 +110,16 @@ def target_of(device: Any, num_devices: int = 1) -> Target:
     if platform == "gpu":  # JAX's devices of both kinds say so, and programs are lowered for one of them
         platform = "rocm" if "rocm" in device.client.platform_version.lower() else "cuda"
     return Target(platform, device.device_kind, getattr(device, "compute_capability", None), num_devices)
+
+
+def needs_one_device(target: Target) -> str | None:
+    """Why a kernel cannot run there, if several devices share the call: XLA cannot split what it knows nothing of."""
+    if target.num_devices == 1:
+        return None
+    return (
+        f"{target.num_devices} devices share the call, and no mesh says how: wrap it in jax.shard_map, or let its "
+        "arrays lie on explicit axes of a mesh (jax.make_mesh and jax.set_mesh)"
+    )
 
 
 def is_small(call: Call, target: Target) -> tuple[bool, str]:

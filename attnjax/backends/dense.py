@@ -11,6 +11,7 @@ from attnjax.shapes import compute_dtype
 from attnjax.visible import positions
 
 plain = True
+gives_lse = True
 
 
 def why_not(call: Call, target: Target) -> str | None:

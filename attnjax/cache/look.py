@@ -24,6 +24,7 @@ def call_at(q: Any, k: Any, v: Any, pattern: Pattern | PerHead, q_pos: Any, k_po
 def look(call: Call, backend: str, return_weights: bool) -> tuple[Any, Any]:
     """(output, weights or None) of a call; asked for weights, it runs on the backend that holds them."""
     if not return_weights:
-        return run(call, settled(call, backend))[0], None
+        needs_lse = call.diff.sink_logits is not None
+        return run(call, settled(call, backend, needs_lse), needs_lse)[0], None
     name, holding = holding_weights()
-    return run(call, name)[0], holding.weights(without_hidden_keys(call))
+    return run(call, name, False)[0], holding.weights(without_hidden_keys(call))

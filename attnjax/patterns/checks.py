@@ -80,7 +80,7 @@ def lengths(T: object, S: object, q_offset: object, depends_on_positions: bool) 
     return T, S, offset_of(T, S, q_offset, depends_on_positions)
 
 
-def offset_of(T: int, S: int, q_offset: object, depends_on_positions: bool) -> int:
+def offset_of(T: Any, S: Any, q_offset: object, depends_on_positions: bool) -> int:
     """The offset as an int; lengths may stand for any number here. Raises as `lengths`."""
     if q_offset is not None:
         return integer("q_offset", q_offset, traced="it must be an int here; attend and visible take an array")

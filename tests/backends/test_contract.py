@@ -167,6 +167,7 @@ class Minimal:
     """The least that the contract asks for: no derivatives, no weights."""
 
     plain = False
+    gives_lse = True
 
     def __init__(self):
         self.ran = 0
@@ -185,7 +186,8 @@ class Minimal:
     def forward(self, call, target):
         self.ran += 1
         assert call.diff.sink_logits is None, "sinks join afterwards"
-        return holding_weights()[1].forward(call, target)
+        o, lse = holding_weights()[1].forward(call, target)
+        return o, lse if self.gives_lse else None
 
 
 @pytest.fixture
@@ -219,6 +221,9 @@ def test_a_refusal_is_an_error_with_its_reason_and_never_another_backend(minimal
     call, _ = bind(X, X, X, aj.Causal())
     with pytest.raises(ValueError, match="cannot run this call: it was never tried there; usable here"):
         choose(call, "minimal", Target("tpu"))
+    program = jax.jit(lambda x: aj.attend(x, x, x, aj.Causal(), backend="minimal")).trace(X)
+    with pytest.raises(ValueError, match="backend='minimal' cannot run this call: it was never tried there"):
+        program.lower(lowering_platforms=("tpu",))
     assert choose(call, "auto", Target("tpu"))[1]["minimal"] == "cannot run: it was never tried there"
     assert not minimal.ran
 
@@ -226,6 +231,19 @@ def test_a_refusal_is_an_error_with_its_reason_and_never_another_backend(minimal
 def test_second_order_of_a_new_backend_is_that_of_plain_jax(minimal):
     curl = lambda name: jax.grad(lambda x: jnp.sum(jax.grad(lambda x: jnp.sum(aj.attend(x, x, x, aj.Causal(), backend=name) ** 2))(x) ** 2))(X)
     np.testing.assert_allclose(curl("minimal"), curl("dense"), rtol=1e-3, atol=1e-4)
+
+
+def test_a_backend_without_log_sum_exp_is_refused_where_one_is_needed(minimal):
+    minimal.gives_lse = False
+    call = lambda x, **more: aj.attend(x, x, x, aj.Causal(), backend="minimal", **more)
+    np.testing.assert_allclose(call(X), aj.attend(X, X, X, aj.Causal()), atol=1e-6)
+    for more in ({"return_lse": True}, {"sink_logits": jnp.zeros(2)}):
+        with pytest.raises(ValueError, match="'minimal' cannot run this call: it gives no log-sum-exp, which return_lse=True and sink"):
+            call(X, **more)
+    with pytest.raises(ValueError, match="backend='minimal' has no derivative: it brings none, and gives no log-sum-exp"):
+        jax.grad(lambda x: jnp.sum(call(x)))(X)
+    minimal.prefers = lambda call, target: (True, "always")
+    assert choose(bind(X, X, X, aj.Causal())[0], "auto", Target("cpu"))[0] == "dense", "what auto takes has derivatives"
 
 
 # -- who may name a backend ------------------------------------------------------------------------------------------

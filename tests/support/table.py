@@ -238,7 +238,7 @@ def caller(row, path, options=None):
     def call(inputs):
         found, _ = bind(pattern=row.pattern, scale=row.scale, soft_cap=row.soft_cap, **inputs, **options)
         assert choose(found, backend, default_target())[0] == backend
-        return run(dataclasses.replace(found, options=dataclasses.replace(found.options, tile=tile)), backend)
+        return run(dataclasses.replace(found, options=dataclasses.replace(found.options, tile=tile)), backend, True)
 
     return call
 

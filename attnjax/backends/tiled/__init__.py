@@ -18,6 +18,7 @@ from attnjax.shapes import compute_dtype, is_symbolic
 from attnjax.tile_sizes import Heads, loops_for, sequences_at_once
 
 plain = False
+gives_lse = True
 
 
 def why_not(call: Call, target: Target) -> str | None:

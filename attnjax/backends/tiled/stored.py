@@ -18,7 +18,7 @@ class Stored(NamedTuple):
     dtype: Any
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> tuple[Any, ...]:
         return self.x.shape
 
     def floats(self, piece: Any) -> Any:
