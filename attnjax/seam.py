@@ -156,11 +156,8 @@ def _target(context: Any, platform: str) -> Target:
     else:  # inside of jax.shard_map, which has split what lies along its manual axes
         count = math.prod(size for axis, size in mesh.shape.items() if axis not in where.manual_axes)
         devices = tuple(mesh.devices.flat) if isinstance(mesh, jax.sharding.Mesh) else None
-    known = target_of(devices[0]) if devices else default_target()
-    if known.platform == platform:
-        return known._replace(num_devices=count)
     chip = getattr(jax.sharding.get_abstract_mesh(), "abstract_device", None)
-    return Target(platform, getattr(chip, "device_kind", None), None, count)
+    return target_of(devices[0] if devices else chip or jax.devices()[0], platform, count)
 
 
 def _bind(p: Primitive, static: Static, *operands: Any, **more: Any) -> list[Any]:

@@ -1,8 +1,7 @@
 """Compiling for a chip that is not there."""
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -56,15 +55,14 @@ class Target:
     """A kind of chip."""
 
     platform: str  # that JAX lowers for
-    backend: str  # what jax.default_backend() says on a host that has it
     topology: str
     options: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 TARGETS = {
-    "sm_90": Target("cuda", "gpu", "", {"topology": "1x1x1", "target_config": HOPPER}),
-    "v5e": Target("tpu", "tpu", "v5e:2x2"),
-    "v6e": Target("tpu", "tpu", "v6e:2x2"),
+    "sm_90": Target("cuda", "", {"topology": "1x1x1", "target_config": HOPPER}),
+    "v5e": Target("tpu", "v5e:2x2"),
+    "v6e": Target("tpu", "v6e:2x2"),
 }
 
 
@@ -74,20 +72,6 @@ def compiled(function: Callable[..., Any], shapes: list[jax.ShapeDtypeStruct], t
     mesh = Mesh(np.array(found.devices[:1]), ("device",))
     there = NamedSharding(mesh, PartitionSpec())
     arguments = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=there) for x in shapes]
-    with as_on(target.backend), jax.sharding.use_abstract_mesh(mesh.abstract_mesh):  # Pallas asks the mesh for the chip
+    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):  # Pallas asks the mesh for the chip
         return jax.jit(function).trace(*arguments).lower(lowering_platforms=(target.platform,)).compile()
 
-
-@contextlib.contextmanager
-def as_on(backend: str) -> Iterator[None]:
-    """Everything that is traced inside takes this for the host's backend.
-
-    attnjax asks `jax.default_backend()` while it traces, which here is the CPU: without this the programs would be
-    those of a CPU host. To be removed when a program follows the platform that it is lowered for.
-    """
-    real = jax.default_backend
-    jax.default_backend = lambda: backend
-    try:
-        yield
-    finally:
-        jax.default_backend = real

@@ -100,15 +100,17 @@ def default_target(platform: str | None = None) -> Target:
     if platform is not None and platform not in PLATFORMS:
         hint = "; name 'cuda' or 'rocm'" if platform == "gpu" else ""
         raise ValueError(f"platform={platform!r} is unknown; there are {', '.join(map(repr, PLATFORMS))}{hint}")
-    found = target_of(jax.devices(jax.default_backend())[0])
-    return found if platform in (None, found.platform) else Target(platform)
+    device: Any = jax.devices(jax.default_backend())[0]
+    here = device.platform
+    if here == "gpu":  # JAX's devices of both kinds say so, and programs are lowered for one of them
+        here = "rocm" if "rocm" in device.client.platform_version.lower() else "cuda"
+    return target_of(device, platform or here)
 
 
-def target_of(device: Any, num_devices: int = 1) -> Target:
-    """A device as a target."""
-    platform = device.platform
-    if platform == "gpu":  # JAX's devices of both kinds say so, and programs are lowered for one of them
-        platform = "rocm" if "rocm" in device.client.platform_version.lower() else "cuda"
+def target_of(device: Any, platform: str, num_devices: int = 1) -> Target:
+    """The target of a program for a platform, of which this may be a device."""
+    if device is None or device.platform not in (platform, "gpu" if platform in ("cuda", "rocm") else platform):
+        return Target(platform, num_devices=num_devices)
     return Target(platform, device.device_kind, getattr(device, "compute_capability", None), num_devices)
 
 
