@@ -31,7 +31,7 @@ def cache():
 
 DOORS = {
     "attend": (lambda **o: aj.attend(X, X, X, aj.Causal(), **o), f"q, k, v, pattern, backend, return_lse, {ALL}"),
-    "explain": (lambda **o: aj.explain(X, X, X, aj.Causal(), **o), f"q, k, v, pattern, backend, {ALL}"),
+    "explain": (lambda **o: aj.explain(X, X, X, aj.Causal(), **o), f"q, k, v, pattern, backend, platform, {ALL}"),
     "Cache.step": (lambda **o: cache().step(CHUNK, CHUNK, CHUNK, **o), f"q, k, v, lengths, backend, return_weights, {SCORE}"),
     "nn.Attention": (
         made,
