@@ -139,7 +139,7 @@ def _primitive(name: str, compute: Any, shapes: Any) -> Primitive:
         return mlir.lower_fun(functools.partial(computed, target), multiple_results=True)(context, *args, **parameters)
 
     p.def_impl(now)
-    p.def_abstract_eval(lambda *args, static, tree, **_: shapes(*tree.unflatten(args)))
+    p.def_abstract_eval(lambda *args, static, tree, **_: shapes(tree, *args))
     batching.primitive_batchers[p] = functools.partial(joined_batch, p)
     mlir.register_lowering(p, functools.partial(lowered, None))  # of a plugin
     for platform in PLATFORMS:
@@ -165,22 +165,28 @@ def _bind(p: Primitive, static: Static, *operands: Any, **more: Any) -> list[Any
     return p.bind(*leaves, static=static, tree=tree, **more)
 
 
-def _shapes_of_results(diff: Diff, facts: Facts) -> list[Any]:
+# Types of results, from those of the operands' leaves: no tree may be built where there is no trace.
+
+
+def _like_queries(tree: Any, q: Any, k: Any, v: Any, *others: Any) -> list[Any]:
     """Of output [B, T, N, h] and log-sum-exp [B, T, N]; they lie on a mesh as queries do."""
-    q, sharding = diff.q, diff.q.sharding
-    without_last = sharding.update(spec=jax.sharding.PartitionSpec(*sharding.spec[:3]))
-    dtype = compute_dtype(q, diff.k, diff.v)
-    o = q.update(shape=(*q.shape[:3], diff.v.shape[3]), weak_type=False)
-    return [o, q.update(shape=q.shape[:3], dtype=jnp.dtype(dtype), sharding=without_last, weak_type=False)]
+    without_last = q.sharding.update(spec=jax.sharding.PartitionSpec(*q.sharding.spec[:3]))
+    dtype = jnp.dtype(compute_dtype(q, k, v))
+    o = q.update(shape=(*q.shape[:3], v.shape[3]), weak_type=False)
+    return [o, q.update(shape=q.shape[:3], dtype=dtype, sharding=without_last, weak_type=False)]
 
 
-def _strong(x: Any) -> Any:
-    return x.update(weak_type=False)
+def _like_last_two(tree: Any, *leaves: Any) -> list[Any]:
+    return list(leaves[-2:])
 
 
-forward_p = _primitive("forward", _forward, _shapes_of_results)
-tangent_p = _primitive("tangent", _tangent, lambda along, diff, facts, o, lse: [o, lse])
-pullback_p = _primitive("pullback", _pullback, lambda diff, *others: list(map(_strong, jax.tree.leaves(diff))))
+def _like_first(tree: Any, *leaves: Any) -> list[Any]:
+    return [x.update(weak_type=False) for x in leaves[: tree.children()[0].num_leaves]]
+
+
+forward_p = _primitive("forward", _forward, _like_queries)
+tangent_p = _primitive("tangent", _tangent, _like_last_two)
+pullback_p = _primitive("pullback", _pullback, _like_first)
 
 
 # -- their derivatives -------------------------------------------------------------------------------------------------

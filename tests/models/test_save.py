@@ -87,7 +87,7 @@ def test_numbers_of_any_kind_are_written_as_what_they_are(tmp_path):
         (TypeError, "save takes a Decoder, got a dict", lambda: {}),
         (ValueError, r"legend\['H'\] = .* cannot be saved: .*where\(fn\) holds a Python function", lambda: decoder(
             dataclasses.replace(CONFIG, legend={"L": Causal(), "G": Causal(), "H": Causal() & Where(near)}))),
-        (ValueError, "the patterns of legend are 69,.* characters long; in a file they may be 65,536", lambda: decoder(
+        (ValueError, "the patterns of legend are 69,.* characters long; a file may have 65,536", lambda: decoder(
             dataclasses.replace(CONFIG, legend={"L": Causal(), "G": Causal(), "H": PerHead([Causal()] * 6898)}))),
         (ValueError, r"param_dtype='float8_e4m3fn' cannot be saved; a saved model has one of", lambda: decoder(
             dataclasses.replace(CONFIG, param_dtype="float8_e4m3fn"))),
