@@ -33,6 +33,7 @@ def agrees(f, found, *arrays):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("backend", ["dense", "tiled", "auto"])
 @pytest.mark.parametrize("pattern", [COMB, aj.Causal()], ids=str)
 def test_a_symbolic_batch_in_every_backend(backend, pattern):

@@ -142,6 +142,7 @@ FACTS = (
 )  # fmt: skip
 
 
+@pytest.mark.cross
 @every_backend
 @every_row
 def test_every_fact_of_the_contract(name, row):

@@ -190,6 +190,7 @@ def test_a_module_reaches_the_weights():
     np.testing.assert_allclose(layer(x, return_weights=True).weights, w / w.sum(-1, keepdims=True), atol=1e-5)
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize("pattern", [aj.Causal(), aj.Window(4) | aj.Sink(1)], ids=str)
 @pytest.mark.parametrize("backend", ["auto", *BACKENDS])
 def test_a_module_decodes_as_in_one_pass(pattern, backend):
@@ -237,6 +238,7 @@ def losses(model):
     return value, np.concatenate([np.reshape(x, (-1, N)) for x in slopes])
 
 
+@pytest.mark.slow
 def test_layers_of_a_decoder_get_gradients_unrolled_scanned_and_recomputed():
     value, wanted = losses(decoder(scan=False))
     assert np.abs(wanted).min() > 1e-6 and wanted.shape == (2, N)
@@ -246,6 +248,7 @@ def test_layers_of_a_decoder_get_gradients_unrolled_scanned_and_recomputed():
         np.testing.assert_allclose(slopes, wanted, rtol=1e-3, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_decoder_with_modules_decodes_as_in_one_pass():
     model = decoder(scan=True)
     right = model(TOKENS)
